@@ -1,0 +1,387 @@
+"""Every problem of a rule that can be seen without running it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from .captures import captures, helpers_of
+from .errors import diagnostic
+from .infer import is_plain
+from .ir import Backward, Capture, Diagnostic, Rule
+from .names import changed, returns_in, root, same_scope, writes
+from .parse import falls_through
+from .source import bindings
+
+__all__ = ["check", "differentiable_slots", "mutated_inputs", "viewed_inputs"]
+
+_VIEWS = {"view", "reshape", "t", "transpose", "permute", "squeeze", "unsqueeze", "expand", "flatten"}
+_VIEWS |= {"expand_as", "view_as", "narrow", "select", "detach", "contiguous", "movedim", "unflatten"}
+_VIEWS |= {"swapaxes", "swapdims", "diagonal", "T", "mT", "H", "mH", "real", "imag", "data", "to"}
+
+
+def check(rule: Rule) -> tuple[Diagnostic, ...]:
+    """All problems of a rule, in the order of the text."""
+    found = captures(rule)
+    problems = [
+        *_returned_counts(rule),
+        *_parameter_counts(rule),
+        *_rebinding(rule),
+        *_changed_captures(rule, found),
+        *_changed_inputs(rule),
+        *_constructs(rule),
+        *_unliftable_helpers(rule, found),
+    ]
+    return tuple(sorted(problems, key=lambda p: (p.span.line, p.span.column)))
+
+
+# --- counts ---------------------------------------------------------------------------------
+
+
+def _returned_counts(rule: Rule) -> Iterator[Diagnostic]:
+    if any(p.kind == "variadic" for p in rule.params):
+        return
+    inputs = [p.name for p in rule.params if not p.bound]
+    hint = (
+        f"return one gradient per input, in order, and None where there is none: "
+        f"`return {', '.join('grad_' + n for n in inputs)}`"
+    )
+    for backward in rule.backwards:
+        trees = [s.tree for s in backward.body]
+        returns = returns_in(trees)
+        if not returns or falls_through(trees):
+            yield diagnostic(
+                "S2S202",
+                rule.source.span(backward.tree),
+                f"{backward.name} of {rule.name} can end without returning gradients; "
+                f"{rule.name} has {_counted(inputs)}",
+                hint=hint,
+            )
+        for statement in returns:
+            for value in _alternatives(statement.value):
+                count = _gradient_count(value, trees)
+                if count is None or count == len(inputs):
+                    continue
+                shown = ast.unparse(value) if value is not None else ""
+                yield diagnostic(
+                    "S2S202",
+                    rule.source.span(statement),
+                    f"{backward.name} returns {_gradients(count, shown)} here; "
+                    f"{rule.name} has {_counted(inputs)}",
+                    f"inputs: {rule.source.file}:{rule.source.function.lineno}: "
+                    f"{_line_of(rule, rule.source.function)}",
+                    hint=hint,
+                )
+
+
+def _line_of(rule: Rule, node: ast.AST) -> str:
+    return rule.source.span(node).text.strip()
+
+
+def _alternatives(value: ast.expr | None) -> Iterator[ast.expr | None]:
+    """A conditional expression returns one of its branches."""
+    if isinstance(value, ast.IfExp) and (
+        isinstance(value.body, ast.Tuple) or isinstance(value.orelse, ast.Tuple)
+    ):
+        yield from _alternatives(value.body)
+        yield from _alternatives(value.orelse)
+    else:
+        yield value
+
+
+def _gradient_count(value: ast.expr | None, body: list[ast.stmt]) -> int | None:
+    """How many gradients an expression is, None where that is not known."""
+    if value is None:
+        return 0
+    if isinstance(value, (ast.Tuple, ast.List)):
+        return None if any(isinstance(e, ast.Starred) for e in value.elts) else len(value.elts)
+    if isinstance(value, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Constant)):
+        if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Mult)):
+            sides = (value.left, value.right)  # (a,) + (None,) * 3 makes a tuple
+            if any(isinstance(n, (ast.Tuple, ast.List)) for s in sides for n in ast.walk(s)):
+                return None
+            if all(isinstance(s, (ast.Name, ast.Call)) for s in sides):
+                return 1 if isinstance(value.op, ast.Mult) else None
+        return 1
+    if isinstance(value, ast.Name):
+        values = [
+            node.value
+            for statement in body
+            for node in same_scope(statement)
+            if isinstance(node, ast.Assign)
+            and any(isinstance(t, ast.Name) and t.id == value.id for t in node.targets)
+        ]
+        bound = sum(value.id in writes(s) for s in body)
+        if bound == 1 and len(values) == 1 and isinstance(values[0], (ast.Tuple, ast.List)):
+            return _gradient_count(values[0], body)
+    return None
+
+
+def _counted(inputs: list[str]) -> str:
+    plural = "input" if len(inputs) == 1 else "inputs"
+    return f"{len(inputs)} {plural} ({', '.join(inputs)})"
+
+
+def _gradients(count: int, shown: str) -> str:
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    plural = "gradient" if count == 1 else "gradients"
+    return f"{count} {plural} ({shown})" if shown else "no gradients"
+
+
+def _parameter_counts(rule: Rule) -> Iterator[Diagnostic]:
+    outputs = len(rule.outputs)
+    smooth = sum(output.differentiable for output in rule.outputs)
+    for backward in rule.backwards:
+        arguments = backward.tree.args
+        odd = arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults
+        span = rule.source.span(backward.tree)
+        plural = "output" if outputs == 1 else "outputs"
+        hint = "take one gradient per output, in order, and read everything else directly"
+        if odd:
+            yield diagnostic(
+                "S2S203",
+                span,
+                f"{backward.name} of {rule.name} takes star arguments, keywords or defaults; "
+                f"it is called with the {outputs} gradients of the outputs alone",
+                hint=hint,
+            )
+        elif len(backward.params) not in (outputs, smooth):
+            count = len(backward.params)
+            grads = "gradient" if count == 1 else "gradients"
+            yield diagnostic(
+                "S2S203",
+                span,
+                f"{backward.name} takes {count} output {grads} "
+                f"({', '.join(backward.params)}); {rule.name} returns {outputs} {plural}",
+                hint=hint,
+            )
+
+
+# --- what backward may not do ----------------------------------------------------------------
+
+
+def _rebinding(rule: Rule) -> Iterator[Diagnostic]:
+    for backward in rule.backwards:
+        for node in ast.walk(backward.tree):
+            if isinstance(node, ast.Nonlocal):
+                names = ", ".join(node.names)
+                yield diagnostic(
+                    "S2S204",
+                    rule.source.span(node),
+                    f"{backward.name} of {rule.name} rebinds {names} of the function around it; "
+                    "once lifted out it cannot",
+                    hint="compute the value in forward, or keep such state in an object that "
+                    "backward reads",
+                )
+            elif isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)):
+                yield diagnostic(
+                    "S2S207",
+                    rule.source.span(node),
+                    f"{backward.name} of {rule.name} is a generator or async function",
+                    hint="return the gradients from a plain def",
+                )
+
+
+def _changed_captures(rule: Rule, found: tuple[Capture, ...]) -> Iterator[Diagnostic]:
+    # a global list or dict is the user's own state, and stays the same object once lifted
+    names = {c.name for c in found if c.kind != "constant" or c.type == "Tensor"}
+    for backward in rule.backwards:
+        rebound = {
+            n for s in ast.walk(backward.tree) if isinstance(s, ast.Nonlocal) for n in s.names
+        }
+        trees = [s.tree for s in backward.body]
+        views = _views(trees)
+        for tree in trees:
+            for node in _changing(tree):
+                target = _changed_name(rule, node)
+                origin = views.get(target, target)
+                if origin in backward.params:
+                    what = f"the output gradient {origin}"
+                elif origin in names - rebound:
+                    what = f"the captured {origin}"
+                else:
+                    continue
+                yield diagnostic(
+                    "S2S210",
+                    rule.source.span(node),
+                    f"{backward.name} of {rule.name} changes {what} in place: "
+                    f"`{_short(node)}`",
+                    hint="autograd may use that tensor elsewhere, or run backward again; "
+                    f"compute a new value, for example from {origin}.clone()",
+                )
+
+
+def _changing(tree: ast.stmt) -> Iterator[ast.AST]:
+    for node in same_scope(tree):
+        if isinstance(node, (ast.Call, ast.AugAssign)):
+            yield node
+        elif isinstance(node, (ast.Subscript, ast.Attribute)):
+            if not isinstance(node.ctx, ast.Load):
+                yield node
+
+
+def _changed_name(rule: Rule, node: ast.AST) -> str:
+    found = bindings(rule.source.tree)
+
+    def is_module(name: str) -> bool:
+        return name not in rule.locals and name in found and found[name].kind == "import"
+
+    if isinstance(node, ast.Call):  # only this call, not those in its arguments
+        alone = ast.Call(node.func, node.args, node.keywords)
+        own = changed(alone, is_module)
+        inner = {n for a in [*node.args, *node.keywords] for n in changed(a, is_module)}
+        rest = [n for n in own if n not in inner]
+        return rest[0] if rest else ""
+    names = changed(node, is_module)
+    return names[0] if names else ""
+
+
+def viewed_inputs(rule: Rule) -> tuple[str, ...]:
+    """Inputs that forward returns, or a view of them."""
+    views = _views(s.tree for s in rule.body)
+    params = {p.name for p in rule.params}
+    found: list[str] = []
+    for statement in returns_in([s.tree for s in rule.body]):
+        assert isinstance(statement.value, ast.Tuple)
+        for value in ast.walk(ast.Tuple(statement.value.elts[:-1], ast.Load())):
+            base = _viewed(value) if isinstance(value, ast.expr) else None
+            base = views.get(base or "", base)
+            if base in params and isinstance(value, (ast.Name, ast.Call, ast.Attribute, ast.Subscript)):
+                found.append(str(base))
+    return tuple(dict.fromkeys(found))
+
+
+def _views(body: Iterable[ast.stmt]) -> dict[str, str]:
+    """Names that are another name, or a view of it: `h = g.view(-1)`."""
+    found: dict[str, str] = {}
+    for statement in body:
+        for node in same_scope(statement):
+            if isinstance(node, ast.Assign) and len(node.targets) == 1:
+                target = node.targets[0]
+                base = _viewed(node.value)
+                if isinstance(target, ast.Name) and base:
+                    found[target.id] = found.get(base, base)
+    return found
+
+
+def _viewed(value: ast.expr) -> str | None:
+    inner = value
+    while True:
+        if isinstance(inner, ast.Name):
+            return inner.id
+        if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute):
+            if inner.func.attr not in _VIEWS or inner.func.attr == "to":
+                return None
+            inner = inner.func.value
+        elif isinstance(inner, ast.Attribute) and inner.attr in _VIEWS:
+            inner = inner.value
+        elif isinstance(inner, ast.Subscript) and not _copies(inner.slice):
+            inner = inner.value
+        else:
+            return None
+
+
+def _copies(index: ast.expr) -> bool:
+    """Indexing with a name may be advanced indexing, which copies."""
+    return any(isinstance(n, (ast.Name, ast.Compare, ast.List)) for n in ast.walk(index))
+
+
+def _short(node: ast.AST) -> str:
+    text = ast.unparse(node)
+    return text if len(text) <= 50 else text[:47] + "..."
+
+
+# --- inputs changed in place ------------------------------------------------------------------
+
+
+def mutated_inputs(rule: Rule) -> dict[str, ast.AST]:
+    """Tensor inputs that forward changes in place, with the place."""
+    tensors = {p.name for p in rule.params if not is_plain(p.type) and not p.bound}
+    lifted = {b.tree for b in rule.backwards}
+    views = _views(s.tree for s in rule.body)
+    rebound: set[str] = set()
+    found: dict[str, ast.AST] = {}
+    for statement in rule.body:
+        if statement.tree in lifted:
+            continue
+        for node in _changing(statement.tree):
+            name = _changed_name(rule, node)
+            base = name if name in tensors else views.get(name, name)
+            if base in tensors - rebound and base not in found:
+                found[base] = node
+        assigned = {
+            n
+            for inner in same_scope(statement.tree)
+            if not isinstance(inner, ast.AugAssign)
+            for n in (writes(inner) if isinstance(inner, (ast.Assign, ast.For)) else ())
+        }
+        rebound |= assigned
+    return found
+
+
+def _changed_inputs(rule: Rule) -> Iterator[Diagnostic]:
+    returned = {output.name for output in rule.outputs}
+    for name, node in mutated_inputs(rule).items():
+        if name not in returned:
+            yield diagnostic(
+                "S2S211",
+                rule.source.span(node),
+                f"{rule.name} changes its input {name} in place (`{_short(node)}`) "
+                "and does not return it",
+                hint=f"work on {name}.clone(), or return {name} as an output",
+            )
+
+
+# --- constructs -------------------------------------------------------------------------------
+
+_SCOPE_TRICKS = {"locals", "vars", "exec", "eval", "super"}
+
+
+def _constructs(rule: Rule) -> Iterator[Diagnostic]:
+    for node in ast.walk(rule.source.function):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            name = node.func.id
+            bare = name != "super" or not node.args
+            if name in _SCOPE_TRICKS and bare and name not in rule.locals:
+                yield diagnostic(
+                    "S2S216",
+                    rule.source.span(node),
+                    f"{rule.name} calls {name}(), which sees the scope it is written in; "
+                    "the lifted functions have other scopes",
+                    hint="name what is needed, for example `Base.method(self)` for "
+                    "`super().method()`",
+                )
+
+
+def _unliftable_helpers(rule: Rule, found: tuple[Capture, ...]) -> Iterator[Diagnostic]:
+    helpers = helpers_of(rule)
+    top = {s.tree for s in rule.body}
+    values = {s.tree.value for s in rule.body if isinstance(s.tree, ast.Assign)}
+    names = {c.name for c in found}
+    lifted = {b.tree for b in rule.backwards}
+    for statement in rule.body:
+        for node in same_scope(statement.tree):
+            name = node.name if isinstance(node, ast.FunctionDef) else ""
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
+                name = root(node.targets[0]) or ""
+                if node.value in lifted:
+                    continue
+            if not name or name not in names or node in lifted:
+                continue
+            inner = node if isinstance(node, ast.FunctionDef) else node.value  # type: ignore[attr-defined]
+            if name not in helpers or (node not in top and inner not in values):
+                yield diagnostic(
+                    "S2S216",
+                    rule.source.span(node),
+                    f"the nested function {name} that backward of {rule.name} calls is defined "
+                    "in a branch or more than once",
+                    hint=f"define {name} once, at the top of {rule.name} or outside it",
+                )
+
+
+def differentiable_slots(backward: Backward, rule: Rule) -> tuple[int, ...]:
+    """For each parameter of a backward, the output it is the gradient of."""
+    if len(backward.params) == len(rule.outputs):
+        return tuple(range(len(rule.outputs)))
+    return tuple(i for i, output in enumerate(rule.outputs) if output.differentiable)
+

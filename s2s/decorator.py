@@ -1,0 +1,130 @@
+"""``@autograd_script``: compile a function that returns its outputs and a nested backward."""
+
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+from .errors import TransformError, diagnostic
+from .ir import Span
+from .load import forget_with
+from .pipeline import read
+from .reference import autograd_function
+from .runtime import Compiled
+from .source import from_function
+
+__all__ = ["autograd_script", "source"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@overload
+def autograd_script(fn: F) -> F: ...
+@overload
+def autograd_script() -> Callable[[F], F]: ...
+
+
+def autograd_script(fn: Any = None) -> Any:
+    """Compile ``fn`` so that the gradient it defines holds in every way PyTorch can run it.
+
+    ``fn`` takes tensors and plain values and returns ``outputs, backward``: one tensor or a tuple
+    of tensors, and a nested function that takes one gradient per output and returns one gradient
+    per input, in order, ``None`` where there is none.
+
+    The result is a plain function with the name, signature and docstring of ``fn``. It has
+    ``forward`` and ``backward`` (the lifted pair), ``scripted`` (the pair as ScriptFunctions),
+    ``Function`` (the eager ``torch.autograd.Function``) and ``op`` (the operator, or None).
+
+    Raises TransformError, a SyntaxError, with every problem of the function at once.
+    With ``S2S_REFERENCE=1`` in the environment it is ``autograd_function`` instead.
+    """
+    if fn is None:
+        return autograd_script
+    for kind in (staticmethod, classmethod):
+        if isinstance(fn, kind):
+            return kind(autograd_script(fn.__func__))
+    if os.environ.get("S2S_REFERENCE", "") not in ("", "0"):
+        return autograd_function(fn)
+    _refuse_wrapped(fn)
+    compiled = Compiled(
+        rule=read(from_function(fn)),
+        scope=fn.__globals__,
+        cells=dict(zip(fn.__code__.co_freevars, fn.__closure__ or ())),
+        defaults=(fn.__defaults__, fn.__kwdefaults__),
+    )
+    return _finished(compiled, fn)
+
+
+def source(f: Callable[..., Any], form: str = "eager") -> str:
+    """The generated text of one form of a decorated function.
+
+    ``form`` is "eager", "torchscript", "func", "op", or "call" for the function that chooses
+    among them. The eager, func, op and call texts are what runs, to the letter.
+    """
+    compiled = getattr(f, "__s2s__", None)
+    if not isinstance(compiled, Compiled):
+        raise TypeError(f"{f!r} is not decorated with autograd_script")
+    forms = ("eager", "torchscript", "func", "op", "call")
+    if form not in forms:
+        raise ValueError(f"form is one of {', '.join(forms)}, not {form!r}")
+    return compiled.text(form).text
+
+
+def _refuse_wrapped(fn: Any) -> None:
+    name = getattr(fn, "__name__", repr(fn))
+    code = getattr(fn, "__code__", None)
+    span = Span(getattr(code, "co_filename", "<unknown>"), getattr(code, "co_firstlineno", 1))
+    if not isinstance(fn, types.FunctionType) or hasattr(fn, "__wrapped__"):
+        problem = diagnostic(
+            "S2S212",
+            span,
+            f"{name} is changed by a decorator below @autograd_script, which would be skipped",
+            hint="put @autograd_script directly above the def, and other decorators above it",
+        )
+        raise TransformError([problem])
+
+
+def _finished(compiled: Compiled, fn: types.FunctionType) -> types.FunctionType:
+    """The function that users get, with the looks of theirs."""
+    function = compiled.function
+    function.__name__ = fn.__name__
+    function.__qualname__ = fn.__qualname__
+    function.__module__ = fn.__module__
+    function.__doc__ = fn.__doc__
+    function.__annotations__ = _annotations(fn)
+    forward, backward = _lazy_pair(compiled)
+    attributes: dict[str, Any] = {
+        "__s2s__": compiled,
+        "forward": forward,
+        "backward": backward,
+        "scripted": compiled.scripted,
+        "Function": compiled.Function,
+        "op": compiled.op,
+    }
+    function.__dict__.update(attributes)
+    for emitted in compiled.texts.values():
+        forget_with(compiled, emitted)
+    return function
+
+
+def _annotations(fn: types.FunctionType) -> dict[str, Any]:
+    """The user's, but for what it says of the returned backward, which callers never see."""
+    return {key: value for key, value in fn.__annotations__.items() if key != "return"}
+
+
+def _lazy_pair(compiled: Compiled) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The lifted pair; its text is made at the first call."""
+
+    def forward(*args: Any, **keywords: Any) -> Any:
+        return compiled.pair_functions[0](*args, **keywords)
+
+    def backward(*args: Any, **keywords: Any) -> Any:
+        return compiled.pair_functions[1](*args, **keywords)
+
+    forward.__name__ = forward.__qualname__ = f"{compiled.pair.name}_forward"
+    backward.__name__ = backward.__qualname__ = f"{compiled.pair.name}_backward"
+    forward.__doc__ = "The lifted forward: `inputs -> (outputs, saved)`."
+    backward.__doc__ = "The lifted backward: `(grad_outputs, *saved) -> gradients`."
+    return forward, backward

@@ -1,0 +1,214 @@
+"""May a statement be run a second time, and does a value carry a gradient?
+
+A second derivative recomputes what forward computed. That is only right for statements that
+give the same value again and do nothing else: no random draws, no calls into code that cannot be
+seen. What is doubtful is opaque.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Mapping
+
+from .infer import Bindings, origin
+from .names import changed, reads, root, same_scope, writes
+
+__all__ = ["carries_gradient", "doing", "repeatable", "slice_for"]
+
+_RANDOM = {"rand", "randn", "randint", "rand_like", "randn_like", "randint_like", "randperm"}
+_RANDOM |= {"bernoulli", "bernoulli_", "multinomial", "normal", "normal_", "poisson", "uniform_"}
+_RANDOM |= {"exponential_", "geometric_", "cauchy_", "log_normal_", "random_", "rrelu", "random"}
+_RANDOM |= {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "gumbel_softmax"}
+_RANDOM |= {"feature_alpha_dropout", "fractional_max_pool2d", "fractional_max_pool3d", "rrelu_"}
+_RANDOM |= {"scaled_dot_product_attention", "multi_head_attention_forward", "binomial", "sample"}
+_READS_ONLY = {"get", "items", "keys", "values", "index", "count", "format", "join", "split"}
+_READS_ONLY |= {"strip", "startswith", "endswith", "lower", "upper", "copy", "replace"}
+_BUILTINS = {"abs", "all", "any", "bool", "complex", "dict", "divmod", "enumerate", "float", "int"}
+_BUILTINS |= {"isinstance", "len", "list", "map", "max", "min", "pow", "range", "reversed", "set"}
+_BUILTINS |= {"round", "slice", "sorted", "str", "sum", "tuple", "zip", "getattr", "hasattr"}
+_BUILTINS |= {"repr", "callable", "filter", "frozenset", "id", "type", "hash", "issubclass"}
+_SEEN = ("torch.", "math.", "operator.", "numpy.", "builtins.", "typing.", "itertools.")
+_UNSEEN = ("torch.ops.", "torch.load", "torch.save", "torch.manual_seed", "torch.seed")
+_FLAT = {"detach", "sign", "sgn", "round", "floor", "ceil", "trunc", "long", "int", "bool", "size"}
+_FLAT |= {"zeros_like", "ones_like", "full_like", "empty_like", "argmax", "argmin", "argsort"}
+_FLAT |= {"rand_like", "randn_like", "randint_like", "bernoulli", "dim", "numel", "heaviside"}
+_FLAT |= {"isnan", "isinf", "isfinite", "gt", "lt", "ge", "le", "eq", "ne", "item", "tolist"}
+_FLAT |= {"logical_and", "logical_or", "logical_not", "new_zeros", "new_ones", "new_empty"}
+_FLAT |= {"new_full", "multinomial", "bucketize", "searchsorted", "signbit", "isinstance", "len"}
+_METADATA = {"shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_cuda"}
+
+
+def doing(
+    node: ast.AST,
+    bindings: Bindings,
+    local: Collection[str],
+    objects: Collection[str] = (),
+    helpers: Mapping[str, ast.AST] | None = None,
+    depth: int = 4,
+) -> str:
+    """"pure", "random" or "opaque": what running ``node`` does beside its assignments.
+
+    ``local`` are the names bound in the function, ``objects`` those that hold other values than
+    tensors and plain data, ``helpers`` the nested functions whose bodies can be looked into.
+    """
+    found = "pure"
+    for inner in ast.walk(node) if isinstance(node, ast.expr) else same_scope(node):
+        if isinstance(inner, ast.Call):
+            kind = _call(inner, bindings, local, objects, helpers or {}, depth)
+            found = "opaque" if "opaque" in (kind, found) else kind if found == "pure" else found
+        elif isinstance(inner, (ast.Global, ast.Nonlocal, ast.Yield, ast.Await, ast.YieldFrom)):
+            return "opaque"
+        elif isinstance(inner, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+            names = {n.id for g in inner.generators for n in ast.walk(g.target) if _is_name(n)}
+            wider = {*local, *names}
+            for part in ast.iter_child_nodes(inner):
+                if not isinstance(part, ast.comprehension):
+                    kind = doing(part, bindings, wider, objects, helpers, depth)
+                    found = kind if kind == "opaque" or found == "pure" else found
+    return found
+
+
+def _is_name(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name)
+
+
+def _call(
+    call: ast.Call,
+    bindings: Bindings,
+    local: Collection[str],
+    objects: Collection[str],
+    helpers: Mapping[str, ast.AST],
+    depth: int,
+) -> str:
+    func = call.func
+    path = origin(func, bindings, local)
+    if path is not None:
+        name = path.split(".")[-1]
+        if path.startswith("builtins."):
+            return "pure" if name in _BUILTINS else "opaque"
+        if not path.startswith(_SEEN) or path.startswith(_UNSEEN):
+            return "opaque"
+        if name == "scaled_dot_product_attention":
+            drops = [k for k in call.keywords if k.arg == "dropout_p"] or call.args[4:]
+            return "random" if drops else "pure"
+        return "random" if name in _RANDOM else "pure"
+    if isinstance(func, ast.Name):
+        if func.id in helpers and depth:
+            return _function(helpers[func.id], bindings, local, objects, helpers, depth)
+        binding = bindings.get(func.id)
+        if func.id not in local and binding and binding.function is not None and depth:
+            return _function(binding.function, bindings, (), (), {}, depth)
+        return "opaque"
+    if isinstance(func, ast.Attribute):
+        if func.attr in _RANDOM:
+            return "random"
+        owner = root(func)
+        outside = owner is not None and owner not in local
+        if (owner in objects or outside) and func.attr not in _READS_ONLY:
+            return "opaque"
+        return "pure"
+    return "opaque"
+
+
+def _function(
+    tree: ast.AST,
+    bindings: Bindings,
+    outer: Collection[str],
+    objects: Collection[str],
+    helpers: Mapping[str, ast.AST],
+    depth: int,
+) -> str:
+    """What calling a function of the same file does, read off its body."""
+    body = tree.body if isinstance(tree.body, list) else [tree.body]  # type: ignore[attr-defined]
+    arguments: ast.arguments = tree.args  # type: ignore[attr-defined]
+    own = {a.arg for a in ast.walk(arguments) if isinstance(a, ast.arg)}
+    own |= {name for part in body for name in writes(part)}
+    rest = {key: value for key, value in helpers.items() if value is not tree}
+    kinds = {doing(s, bindings, {*outer, *own}, objects, rest, depth - 1) for s in body}
+    return "opaque" if "opaque" in kinds else "random" if "random" in kinds else "pure"
+
+
+def repeatable(kind: str) -> bool:
+    """May what ``doing`` found be run again?"""
+    return kind == "pure"
+
+
+def carries_gradient(node: ast.AST, carrying: Collection[str]) -> bool:
+    """Does the value depend on one of ``carrying`` in a way that has a derivative?
+
+    Comparisons, rounding, ``detach``, shapes and indices do not.
+
+    >>> tree = ast.parse("(torch.rand_like(x) >= p).to(x.dtype) / (1 - p)", mode="eval").body
+    >>> carries_gradient(tree, {"x"})
+    False
+    """
+    if isinstance(node, ast.Name):
+        return node.id in carrying
+    if isinstance(node, ast.Compare):
+        return False
+    if isinstance(node, ast.Attribute) and node.attr in _METADATA:
+        return False
+    if isinstance(node, ast.Call):
+        func = node.func
+        name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", None)
+        if name in _FLAT:
+            return False
+        parts: list[ast.AST] = [*node.args, *(k.value for k in node.keywords)]
+        if isinstance(func, ast.Attribute):
+            parts.append(func.value)
+        elif not isinstance(func, ast.Name):
+            parts.append(func)
+        return any(carries_gradient(p, carrying) for p in parts)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.Invert)):
+        return False
+    if isinstance(node, ast.Subscript):
+        return carries_gradient(node.value, carrying)
+    if isinstance(node, ast.Lambda):
+        return any(name in carrying for name in reads(node))
+    return any(carries_gradient(child, carrying) for child in ast.iter_child_nodes(node))
+
+
+def aliases(body: Iterable[ast.stmt]) -> dict[str, frozenset[str]]:
+    """For each name, the names that may share memory with it: a view of it, or it of them."""
+    groups: dict[str, set[str]] = {}
+    for statement in body:
+        for inner in same_scope(statement):
+            if not isinstance(inner, (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For)):
+                continue
+            value = inner.iter if isinstance(inner, ast.For) else inner.value
+            if value is None or isinstance(value, (ast.BinOp, ast.Compare, ast.Constant)):
+                continue
+            merged: set[str] = set()
+            for name in {*writes(inner), *reads(value)}:
+                merged |= groups.get(name, {name})
+            for name in merged:
+                groups[name] = merged
+    return {name: frozenset(group) for name, group in groups.items()}
+
+
+def slice_for(
+    names: Collection[str], body: tuple[ast.stmt, ...], stop: Collection[str] = ()
+) -> tuple[list[int], set[str]]:
+    """The statements of ``body`` that ``names`` depend on, and the names these start from.
+
+    Whole compound statements are kept. A statement that changes a value in place belongs to
+    every name that may share memory with it. Names in ``stop`` are not traced further.
+
+    >>> body = tuple(ast.parse("a = f(x); b = g(y); c = a + 1; a.add_(1)").body)
+    >>> slice_for({"c"}, body)[0], sorted(slice_for({"c"}, body)[1])
+    ([0, 2], ['f', 'x'])
+    """
+    shared = aliases(body)
+    needed = set(names) - set(stop)
+    kept: list[int] = []
+    for index in range(len(body) - 1, -1, -1):
+        statement = body[index]
+        bound = set(writes(statement))
+        touched = {a for n in changed(statement) for a in shared.get(n, {n})}
+        if not (bound | touched) & needed:
+            continue
+        kept.append(index)
+        if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.FunctionDef)) and not touched:
+            needed -= bound
+        needed |= set(reads(statement)) - set(stop)
+    return sorted(kept), needed

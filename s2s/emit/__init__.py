@@ -1,0 +1,1 @@
+"""A ``Pair`` as text, one file a form. Nothing here runs anything."""

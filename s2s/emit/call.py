@@ -1,0 +1,192 @@
+"""The function that stands in the user's place and chooses a form for every call.
+
+Its text is what ``torch.jit.script`` compiles: there only the first branch exists. Everything
+it needs beside its own parameters comes as a closure of ``bind``.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from ..infer import is_plain
+from ..ir import Emitted, Pair, Param
+from ..names import fresh
+from .layout import module_text, own, simple_default
+from .torchscript import written_type
+
+__all__ = ["CELLS", "Watched", "emit_call", "watched"]
+
+# what `bind` takes: the parts that loading fills in
+CELLS = (
+    "is_scripting",
+    "is_compiling",
+    "is_grad_enabled",
+    "transforms_active",
+    "autocast_active",
+    "forward_ad",
+    "Tensor",
+    "s2s",
+    "run",
+    "apply",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A value from outside that must not require grad: a name, and attributes read from it."""
+
+    name: str
+    path: tuple[str, ...]
+
+
+def watched(pair: Pair) -> tuple[Watched, ...]:
+    """Outside values that may be tensors or modules: globals, names of enclosing functions, and
+    what is read from ``self``."""
+    names = {c.name for c in pair.constants if c.literal is None and not is_plain(c.type)}
+    names |= {c.name for c in pair.constants if c.lifted and c.literal is None}
+    owners = {p.name for p in pair.params if p.bound}
+    found: dict[Watched, None] = {}
+    inner: set[ast.AST] = set()
+    for node in ast.walk(pair.source.function):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node not in inner:
+            path: list[str] = []
+            base: ast.expr = node
+            while isinstance(base, ast.Attribute):
+                path.insert(0, base.attr)
+                inner.add(base)
+                base = base.value
+            inner.add(base)
+            if isinstance(base, ast.Name) and base.id in names | owners:
+                found[Watched(base.id, tuple(path))] = None
+        elif isinstance(node, ast.Name) and node.id in names and node not in inner:
+            found[Watched(node.id, ())] = None
+    return tuple(sorted(found, key=lambda w: (w.name, w.path)))
+
+
+def emit_call(pair: Pair) -> Emitted:
+    """``bind(...)``, which makes the function that users call."""
+    cells = {name: fresh(name, pair.taken | {pair.name}) for name in CELLS}
+    lifted = [c.name for c in pair.constants if c.lifted]
+    maker = fresh("bind", pair.taken | {pair.name})
+    body = _body(pair, cells)
+    rows = [
+        f"def {maker}({', '.join([*lifted, *cells.values()])}):",
+        *(f"    {row}" for row in _head(pair)),
+        *(f"        {row}" for row in body),
+        f"    return {pair.name}",
+    ]
+    return module_text("call", pair, own(*rows), (maker, *cells.values()))
+
+
+def _head(pair: Pair) -> list[str]:
+    shown: list[str] = []
+    star = False
+    for index, param in enumerate(pair.params):
+        if param.kind == "keyword-only" and not star:
+            shown.append("*")
+            star = True
+        shown.append(_parameter(param))
+        after = pair.params[index + 1].kind if index + 1 < len(pair.params) else ""
+        if param.kind == "positional-only" and after != "positional-only":
+            shown.append("/")
+    return [f"def {pair.name}({', '.join(shown)}):"]
+
+
+def _parameter(param: Param) -> str:
+    if param.kind == "variadic":
+        return f"*{param.name}"
+    written = "" if param.type in ("Tensor", "IntTensor") else written_type(param.type)
+    text = f"{param.name}: {written}" if written else param.name
+    if param.default is None:
+        return text
+    default = simple_default(param) or "None"  # the user's own objects are put in afterwards
+    return f"{text} = {default}" if written else f"{text}={default}"
+
+
+def _body(pair: Pair, cells: dict[str, str]) -> list[str]:
+    given = [f"*{p.name}" if p.kind == "variadic" else p.name for p in pair.params]
+    lifted = [c.name for c in pair.constants if c.lifted]
+    arguments = ", ".join([*given, *lifted])
+    scripted = _scripted_arguments(pair, cells["s2s"])
+    guard = _guard(pair, cells["s2s"])
+    c = cells
+    rows = [
+        f"if {c['is_scripting']}():",
+        f"    return {c['s2s']}.op({scripted})",
+        "else:",
+        f"    if {c['is_compiling']}() or {c['forward_ad']}._current_level >= 0:",
+        *(f"        {row}" for row in guard),
+        f"        return {c['s2s']}.transformed({arguments})",
+        f"    if {c['is_grad_enabled']}():",
+        *(f"        {row}" for row in guard),
+        f"        if {c['transforms_active']}():",
+        f"            return {c['s2s']}.transformed({arguments})",
+        *(f"        {row}" for row in _needed(pair, cells, arguments)),
+        f"    return {c['run']}({arguments})",
+    ]
+    return rows
+
+
+def _scripted_arguments(pair: Pair, s2s: str) -> str:
+    """The operator's arguments, where outside names are constants of a module: TorchScript reads
+    those, and no others."""
+    parts: list[str] = []
+    for param in pair.params:
+        named = f"{param.name}={param.name}"
+        parts.append(named if param.kind == "keyword-only" else param.name)
+    parts += [f"{c.name}={s2s}.{c.name}" for c in pair.constants if c.lifted]
+    return ", ".join(parts)
+
+
+def _guard(pair: Pair, s2s: str) -> list[str]:
+    names = list(dict.fromkeys(w.name for w in watched(pair)))
+    return [f"{s2s}.refuse_trainable({', '.join(names)})"] if names else []
+
+
+def _needed(pair: Pair, cells: dict[str, str], arguments: str) -> list[str]:
+    """Does an input ask for a gradient? One that is not what its type says goes elsewhere."""
+    terms: list[str] = []
+    odd: list[str] = []
+    for param in pair.params:
+        name = param.name
+        if param.kind == "variadic":
+            terms.append(f"any([t.requires_grad for t in {name}])")
+        elif param.type == "Tensor":
+            terms.append(f"{name}.requires_grad")
+        elif param.type == "Optional[Tensor]":
+            terms.append(f"({name} is not None and {name}.requires_grad)")
+        elif not param.bound:
+            odd.append(_odd(name, param.type, cells))
+    odd += [_odd(c.name, c.type, cells) for c in pair.constants if c.lifted and c.type]
+    rows: list[str] = []
+    if odd:
+        rows += [f"if {' or '.join(odd)}:", f"    return {cells['s2s']}.other({arguments})"]
+    if not terms:
+        return rows
+    return [
+        "try:",
+        f"    needed = {' | '.join(terms)}".replace("needed", fresh("needed", pair.taken)),
+        "except AttributeError:",
+        f"    return {cells['s2s']}.other({arguments})",
+        *rows,
+        f"if {fresh('needed', pair.taken)}:",
+        f"    if {cells['autocast_active']}():",
+        f"        return {cells['s2s']}.autocast({arguments})",
+        f"    return {_applied(pair, cells, arguments)}",
+    ]
+
+
+def _odd(name: str, type_: str, cells: dict[str, str]) -> str:
+    """True where a parameter that should be plain holds a tensor, alone or in a container."""
+    if type_ in ("float", "int", "bool", "str"):
+        return f"type({name}) is not {type_} and isinstance({name}, {cells['Tensor']})"
+    return f"{cells['s2s']}.holds_tensor({name})"
+
+
+def _applied(pair: Pair, cells: dict[str, str], arguments: str) -> str:
+    call = f"{cells['apply']}({arguments})"
+    sure = all(o.type in ("Tensor", "IntTensor") for o in pair.outputs)
+    return call if sure else f"{cells['s2s']}.outputs({call})"
+
+

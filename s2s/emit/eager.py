@@ -1,0 +1,320 @@
+"""The eager form: one ``torch.autograd.Function``, as an expert would write it by hand."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+import libcst as cst
+
+from ..ir import Emitted, Pair, Saved, Stmt, replace
+from ..names import fresh, reads, writes
+from ..syntax import (
+    code,
+    listed,
+    make,
+    rename,
+    replace_returns,
+    split_return,
+    standalone,
+    without_blank_lines,
+)
+from .layout import Line, class_name, header, indented, module_text, own, parameters, statement_lines
+
+__all__ = [
+    "attribute",
+    "emit_eager",
+    "hidden",
+    "padded",
+    "returned",
+    "save_statements",
+    "tidy",
+    "unpack_statements",
+]
+
+# attributes that FunctionCtx has already
+_CTX = {"save_for_backward", "saved_tensors", "saved_variables", "saved_for_forward", "to_save"}
+_CTX |= {"mark_dirty", "mark_non_differentiable", "mark_shared_storage", "dirty_tensors", "name"}
+_CTX |= {"set_materialize_grads", "materialize_grads", "non_differentiable", "needs_input_grad"}
+_CTX |= {"save_for_forward", "metadata", "next_functions", "register_hook", "apply", "apply_jvp"}
+_CTX |= {"register_prehook", "maybe_clear_saved_tensors", "set_output_grad", "get_output_grad"}
+
+
+def emit_eager(pair: Pair) -> Emitted:
+    """The class whose ``apply`` runs the function with the user's gradient."""
+    name = class_name(pair)
+    ctx = fresh("ctx", pair.taken)
+    forward = forward_lines(pair, ctx)
+    backward = backward_lines(pair, ctx)
+    lines = own(*header(pair), f"class {name}({pair.torch}.autograd.Function):")
+    lines += indented(own("@staticmethod"), 4)
+    lines += indented(_signature("forward", [ctx, *parameters(pair)]), 4)
+    lines += indented(forward, 8)
+    lines += own("")
+    lines += indented(_comment_lines(pair), 4)
+    lines += indented(own("@staticmethod"), 4)
+    head = _signature("backward", [ctx, *pair.grads, *hidden_grads(pair)])
+    lines += indented(_with_header(head, pair), 4)
+    lines += indented(backward, 8)
+    return module_text("eager", pair, lines, (name,))
+
+
+def _signature(name: str, items: Sequence[str]) -> list[Line]:
+    return own(listed(f"def {name}(", items, "):", indent=4))
+
+
+def _comment_lines(pair: Pair) -> list[Line]:
+    return [Line(line.comment.value) for line in pair.comments if line.comment]
+
+
+def _with_header(head: list[Line], pair: Pair) -> list[Line]:
+    if pair.header is not None and pair.header.comment is not None:
+        head[-1] = Line(f"{head[-1].text}  {pair.header.comment.value}")
+    return head
+
+
+# --- forward --------------------------------------------------------------------------------
+
+
+def forward_lines(pair: Pair, ctx: str) -> list[Line]:
+    """The body of forward: the user's statements, then saving, then the outputs."""
+
+    def rewrite(node: cst.Return, _: int) -> list[cst.BaseSmallStatement]:
+        outputs, handed = split_return(node)
+        values = {s.name: code(h) for s, h in zip(pair.saved, handed)}
+        before: list[str] = []
+        names = [code(o) for o in outputs]
+        several = bool(hidden(pair)) and len(names) > 1
+        if several or any(_has_walrus(o) for o in names):
+            outputs = [cst.Name(fresh(f"out_{i}", pair.taken)) for i in range(len(names))]
+            before = [f"{code(o)} = {n}" for o, n in zip(outputs, names)]
+            if several:
+                made = ", ".join(code(o) for o in outputs)
+                before.append(f"{ctx}.shapes = [t.shape for t in ({made})]")
+                options = '{"dtype": t.dtype, "device": t.device}'
+                before.append(f"{ctx}.options = [{options} for t in ({made})]")
+        texts = [*before, *marks(pair, ctx), *save_statements(pair, ctx, values)]
+        small = [_small(text) for text in texts]
+        everything = [*outputs, *(cst.Name(n) for n in hidden(pair))]
+        return [*small, returned(everything, pair.single and not hidden(pair))]
+
+    body = replace_returns(pair.forward, rewrite)
+    return statement_lines(tidy(body))
+
+
+def _has_walrus(text: str) -> bool:
+    return any(isinstance(n, ast.NamedExpr) for n in ast.walk(ast.parse(text.strip())))
+
+
+def _small(text: str) -> cst.BaseSmallStatement:
+    node = make(text).node
+    assert isinstance(node, cst.SimpleStatementLine)
+    return node.body[0]
+
+
+def returned(outputs: Sequence[cst.BaseExpression], single: bool) -> cst.Return:
+    if single:
+        return cst.Return(outputs[0])
+    comma = cst.Comma() if len(outputs) == 1 else cst.MaybeSentinel.DEFAULT
+    elements = [cst.Element(o) for o in outputs[:-1]] + [cst.Element(outputs[-1], comma=comma)]
+    return cst.Return(cst.Tuple(elements, lpar=[], rpar=[]))
+
+
+def tidy(body: Sequence[Stmt]) -> list[Stmt]:
+    """No blank line in front, or in front of what follows a removed ``def backward``."""
+    done = list(body)
+    for index, statement in enumerate(done):
+        if index == 0 or statement.line == done[-1].line:
+            done[index] = replace(statement, node=without_blank_lines(statement.node))
+    return done
+
+
+def marks(pair: Pair, ctx: str) -> list[str]:
+    """``mark_dirty`` and ``mark_non_differentiable`` for outputs that need it."""
+    texts = []
+    if pair.dirty:
+        texts.append(f"{ctx}.mark_dirty({', '.join(pair.dirty)})")
+    flat = [o.name for o in pair.outputs if o.type == "IntTensor" and o.name]
+    if flat:
+        texts.append(f"{ctx}.mark_non_differentiable({', '.join(flat)})")
+    if hidden(pair):
+        texts.append(f"{ctx}.set_materialize_grads(False)")
+    return texts
+
+
+def save_statements(pair: Pair, ctx: str, values: dict[str, str]) -> list[str]:
+    """``ctx.save_for_backward(...)`` for tensors, attributes for everything else."""
+    tensors: list[str] = []
+    texts: list[str] = []
+    for saved in pair.saved:
+        value = values.get(saved.name, saved.name)
+        if saved.keep == "tensor":
+            tensors.append(value)
+        elif saved.keep == "either":
+            test = f"isinstance({value}, {pair.torch}.Tensor)"
+            tensors.append(f"{value} if {test} else None")
+            texts.append(f"{ctx}.{attribute(saved)} = None if {test} else {value}")
+        elif saved.keep == "plain":
+            texts.append(f"{ctx}.{attribute(saved)} = {value}")
+    tensors += [f"*{s.name}" for s in _lists(pair)[:1]]
+    for extra in _lists(pair)[:-1]:
+        texts.append(f"{ctx}.{attribute(extra)} = len({extra.name})")
+    tensors += [f"*{s.name}" for s in _lists(pair)[1:]]
+    first = [listed(f"{ctx}.save_for_backward(", tensors, ")")] if tensors else []
+    return [*first, *texts]
+
+
+def _lists(pair: Pair) -> list[Saved]:
+    return [s for s in pair.saved if s.keep == "tensors"]
+
+
+def attribute(saved: Saved) -> str:
+    """The attribute of ctx that holds a plain value."""
+    return fresh(saved.name, _CTX)
+
+
+def hidden(pair: Pair) -> list[str]:
+    """Values returned as extra outputs, so that autograd asks for their gradient where a second
+    derivative would need it: that is where it raises."""
+    return [s.name for s in pair.saved if s.again == "refused" and s.keep in ("tensor", "either")]
+
+
+def hidden_grads(pair: Pair) -> list[str]:
+    """The names of the gradients of the hidden outputs."""
+    return [fresh(f"grad_{name}", pair.taken) for name in hidden(pair)]
+
+
+# --- backward -------------------------------------------------------------------------------
+
+
+def backward_lines(pair: Pair, ctx: str) -> list[Line]:
+    """The body of backward: taking apart what was saved, then the user's statements."""
+    body = list(pair.backward)
+    if any("needs_input_grad" in reads(s.tree) for s in body):
+        body = [rename(s, {"needs_input_grad": f"{ctx}.needs_input_grad"}) for s in body]
+    unpack, body = unpack_statements(pair, ctx, body)
+    body = list(replace_returns(body, lambda node, _: [padded(pair, node)]))
+    lines = own(*raises(pair, ctx), *unpack)
+    return lines + statement_lines(_tidy_first(body))
+
+
+def _tidy_first(body: list[Stmt]) -> list[Stmt]:
+    if body:
+        first = body[0]
+        body = [Stmt(without_blank_lines(first.node), first.tree, first.line), *body[1:]]
+    return body
+
+
+def raises(pair: Pair, ctx: str) -> list[str]:
+    """The second derivative of what cannot be computed again is an error."""
+    texts: list[str] = []
+    refused = [s for s in pair.saved if s.again == "refused" and s.keep in ("tensor", "either")]
+    for saved, grad in zip(refused, hidden_grads(pair)):
+        message = (
+            f"{pair.name}: no second derivative through {saved.name}, "
+            f"which is not computed twice: {saved.why}"
+        )
+        texts += [f"if {grad} is not None:", f"    raise RuntimeError({message!r})"]
+    if refused:
+        nones = ", ".join(["None"] * len(pair.slots))
+        test = " and ".join(f"{g} is None" for g in pair.grads)
+        texts += [f"if {test}:", f"    return {nones}"]
+        if len(pair.grads) > 1:
+            texts += _materialised(pair, ctx)
+    return texts
+
+
+def _materialised(pair: Pair, ctx: str) -> list[str]:
+    """Zeros for undefined gradients, which ``set_materialize_grads(False)`` leaves to us."""
+    return [
+        f"if {grad} is None:\n    {grad} = {pair.torch}.zeros({ctx}.shapes[{index}], "
+        f"**{ctx}.options[{index}])"
+        for index, grad in enumerate(pair.grads)
+    ]
+
+
+def unpack_statements(
+    pair: Pair, ctx: str, body: list[Stmt]
+) -> tuple[list[str], list[Stmt]]:
+    """How backward gets the saved values: one unpacking, and ``ctx.eps`` where it is read."""
+    tensors = [s.name for s in pair.saved if s.keep in ("tensor", "either")]
+    texts: list[str] = []
+    lists = _lists(pair)
+    targets = tensors + [f"*{s.name}" for s in lists[:1]]
+    if len(lists) == 1 and not tensors:
+        texts.append(f"{lists[0].name} = {ctx}.saved_tensors")
+    elif len(targets) == 1:
+        texts.append(f"({targets[0]},) = {ctx}.saved_tensors")
+    elif targets:
+        names = ", ".join(targets)
+        text = f"{names} = {ctx}.saved_tensors"
+        texts.append(text if len(text) <= 92 else listed("(", targets, f") = {ctx}.saved_tensors"))
+    for index, saved in enumerate(lists[:-1]):
+        following = lists[index + 1].name
+        count = f"{ctx}.{attribute(saved)}"
+        texts.append(
+            f"{saved.name}, {following} = {saved.name}[:{count}], {saved.name}[{count}:]"
+        )
+    for saved in pair.saved:
+        value = f"{ctx}.{attribute(saved)}"
+        if saved.keep == "either":
+            texts += [f"if {saved.name} is None:", f"    {saved.name} = {value}"]
+        elif saved.keep == "plain":
+            if _read_directly(saved.name, body):
+                body = [rename(s, {saved.name: value}) for s in body]
+            else:
+                texts.append(f"{saved.name} = {value}")
+    return texts, body
+
+
+def _read_directly(name: str, body: Sequence[Stmt]) -> bool:
+    """Read once or twice, never rebound, not from an inner function: ``ctx.name`` will do."""
+    count = 0
+    for statement in body:
+        if name in writes(statement.tree):
+            return False
+        for node in ast.walk(statement.tree):
+            if isinstance(node, ast.Name) and node.id == name:
+                count += 1
+                if not isinstance(node.ctx, ast.Load):
+                    return False
+            inner = isinstance(node, (ast.FunctionDef, ast.Lambda, ast.ClassDef))
+            if inner and any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node)):
+                return False
+            if isinstance(node, ast.arg) and node.arg == name:
+                return False
+    return count <= 2
+
+
+def padded(pair: Pair, node: cst.Return) -> cst.Return:
+    """The returned gradients with ``None`` for the arguments that have no slot."""
+    value = node.value
+    if value is None:
+        return cst.Return(cst.parse_expression(", ".join(["None"] * len(pair.slots))))
+    if isinstance(value, cst.List):
+        value = cst.Tuple(value.elements, lpar=[], rpar=[])
+        node = cst.Return(value)
+    if all(pair.slots):
+        return node
+    if isinstance(value, cst.Tuple):
+        given = list(value.elements)
+    elif sum(pair.slots) == 1 and not _may_be_tuple(value):
+        given = [cst.Element(standalone(value))]
+    else:
+        given = [cst.StarredElement(standalone(value))]
+    none = cst.Element(cst.Name("None"))
+    first = [none for slot in pair.slots[:1] if not slot]
+    last = [none for slot in pair.slots[1:] if not slot]
+    elements = [_comma_free(e) for e in [*first, *given, *last]]
+    return cst.Return(cst.Tuple(elements, lpar=[], rpar=[]))
+
+
+def _may_be_tuple(value: cst.BaseExpression) -> bool:
+    return isinstance(value, (cst.Tuple, cst.List))
+
+
+def _comma_free(element: cst.BaseElement) -> cst.BaseElement:
+    return element.with_changes(comma=cst.MaybeSentinel.DEFAULT)
+
+
+

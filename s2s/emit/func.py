@@ -1,0 +1,211 @@
+"""The func form: the Function that ``torch.func``, ``vmap`` and forward-mode AD use.
+
+Forward mode needs no rule of its own: backward is linear in the output gradients, so the
+derivative along tangents is the transpose of backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from ..ir import Emitted, Pair, Saved, Stmt, replace
+from ..names import fresh
+from ..syntax import listed, replace_returns, split_return
+from .eager import padded, returned, save_statements, tidy, unpack_statements
+from .layout import Line, class_name, header, indented, module_text, own, parameters, statement_lines
+
+__all__ = ["emit_func", "extra_outputs"]
+
+
+def emit_func(pair: Pair) -> Emitted:
+    """The class with ``setup_context``, ``generate_vmap_rule`` and ``jvp``.
+
+    ``pair`` comes from ``recompute_always``. What that could not compute again is an extra output.
+    """
+    name = class_name(pair, "Func")
+    ctx = fresh("ctx", pair.taken)
+    handed = [s.name for s in pair.saved]
+    pair = replace(pair, saved=tuple(s for s in pair.saved if s.again != "recomputed"))
+    extra = extra_outputs(pair)
+    lines = own(*header(pair), f"class {name}({pair.torch}.autograd.Function):")
+    lines += indented(own("generate_vmap_rule = True", "", "@staticmethod"), 4)
+    lines += indented(_def("forward", parameters(pair)), 4)
+    lines += indented(_forward(pair, extra, handed), 8)
+    lines += indented(own("", "@staticmethod", "def setup_context(ctx, inputs, output):"), 4)
+    lines += indented(own(*_setup(pair, extra)), 8)
+    lines += indented(own("", "@staticmethod"), 4)
+    grads = [*pair.grads, *_extra_grads(pair, extra)]
+    lines += indented(_def("backward", [ctx, *grads]), 4)
+    lines += indented(_backward(pair, ctx, extra), 8)
+    lines += indented(own("", "@staticmethod", f"def jvp({ctx}, *tangents):"), 4)
+    lines += indented(_jvp(pair, ctx, extra), 8)
+    return module_text("func", pair, lines, (name,))
+
+
+def _def(name: str, items: Sequence[str]) -> list[Line]:
+    return own(listed(f"def {name}(", items, "):", indent=4))
+
+
+def extra_outputs(pair: Pair) -> list[Saved]:
+    """Saved values that are no input, no output and no constant: forward returns them too."""
+    outside = {*pair.arguments, *(c.name for c in pair.constants)}
+    outputs = {o.name for o in pair.outputs}
+    return [
+        s
+        for s in pair.saved
+        if s.name not in outside and s.name not in outputs and s.again != "recomputed"
+    ]
+
+
+def _extra_grads(pair: Pair, extra: Sequence[Saved]) -> list[str]:
+    if not extra:
+        return []
+    refused = [s for s in extra if s.again == "refused"]
+    return [fresh(f"grad_{s.name}", pair.taken) for s in extra] if refused else ["*_"]
+
+
+def _forward(pair: Pair, extra: Sequence[Saved], handed_names: Sequence[str]) -> list[Line]:
+    def rewrite(node: cst.Return, _: int) -> list[cst.BaseSmallStatement]:
+        outputs, handed = split_return(node)
+        values = dict(zip(handed_names, handed))
+        everything = [*outputs, *(values.get(s.name, cst.Name(s.name)) for s in extra)]
+        return [returned(everything, pair.single and not extra)]
+
+    return statement_lines(tidy(replace_returns(pair.forward, rewrite)))
+
+
+def _setup(pair: Pair, extra: Sequence[Saved]) -> list[str]:
+    outputs = [o.name or f"out_{i}" for i, o in enumerate(pair.outputs)]
+    outputs = [n if n not in pair.arguments else f"{n}_out" for n in outputs]
+    texts = [_taken_apart(pair.arguments, "inputs", pair)]
+    everything = [*outputs, *(s.name for s in extra)]
+    if pair.single and not extra:
+        if outputs[0] in {s.name for s in pair.saved}:
+            texts.append(f"{outputs[0]} = output")
+        else:
+            outputs = ["output"]
+    else:
+        texts.append(_targets(everything) + " = output")
+    flat = [n for n, o in zip(outputs, pair.outputs) if o.type == "IntTensor"]
+    flat += [s.name for s in extra if s.again != "refused" and s.keep == "tensor"]
+    if flat:
+        texts.append(f"ctx.mark_non_differentiable({', '.join(flat)})")
+    if extra:
+        texts.append("ctx.set_materialize_grads(False)")
+    saves = save_statements(pair, "ctx", {})
+    texts += saves
+    texts += [
+        s.replace("save_for_backward", "save_for_forward", 1)
+        for s in saves
+        if "save_for_backward" in s
+    ]
+    texts.append(f"ctx.shapes = [t.shape for t in {_tuple(outputs)}]")
+    texts.append(
+        f'ctx.options = [{{"dtype": t.dtype, "device": t.device}} for t in {_tuple(outputs)}]'
+    )
+    return texts
+
+
+def _taken_apart(names: Sequence[str], what: str, pair: Pair) -> str:
+    starred = {p.name for p in pair.params if p.kind == "variadic"}
+    targets = [f"*{n}" if n in starred else n for n in names]
+    return _targets(targets) + f" = {what}"
+
+
+def _targets(names: Sequence[str]) -> str:
+    return f"({names[0]},)" if len(names) == 1 else ", ".join(names)
+
+
+def _tuple(names: Sequence[str]) -> str:
+    return f"({names[0]},)" if len(names) == 1 else f"({', '.join(names)})"
+
+
+def _backward(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
+    texts: list[str] = []
+    for saved, grad in zip(extra, _extra_grads(pair, extra)):
+        if saved.again == "refused":
+            texts += [f"if {grad} is not None:", f"    raise RuntimeError({_message(pair, saved)!r})"]
+    if extra:
+        test = " and ".join(f"{g} is None" for g in pair.grads)
+        count = ", ".join(["None"] * len(pair.slots))
+        texts += [f"if {test}:", f"    return {count}"]
+        if len(pair.grads) > 1:
+            texts += _zeros(pair, ctx)
+    unpack, body = unpack_statements(pair, ctx, list(pair.backward))
+    body = list(replace_returns(body, lambda node, _: [padded(pair, node)]))
+    return own(*texts, *unpack) + statement_lines(body)
+
+
+def _message(pair: Pair, saved: Saved) -> str:
+    return (
+        f"{pair.name}: no second derivative through {saved.name}, "
+        f"which is not computed twice: {saved.why}"
+    )
+
+
+def _zeros(pair: Pair, ctx: str) -> list[str]:
+    return [
+        f"if {grad} is None:\n    {grad} = {_zero(pair, ctx, index)}"
+        for index, grad in enumerate(pair.grads)
+    ]
+
+
+def _zero(pair: Pair, ctx: str, index: int) -> str:
+    return f"{pair.torch}.zeros({ctx}.shapes[{index}], **{ctx}.options[{index}])"
+
+
+def _jvp(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
+    """The transpose of backward, along the tangents that are given."""
+    unpack, body = unpack_statements(pair, ctx, list(pair.backward))
+    body = list(replace_returns(body, lambda node, _: [_as_tuple(pair, node)]))
+    taken = set(pair.taken)
+    pullback, linear, grads, transpose, given, out = (
+        fresh(name, taken)
+        for name in ("pullback", "linear", "grads", "transpose", "given", "out_tangents")
+    )
+    smooth = [i for i, o in enumerate(pair.outputs) if o.type != "IntTensor"]
+    every = [
+        f"grad_{i}" if i in smooth else _zero(pair, ctx, i) for i in range(len(pair.grads))
+    ]
+    every = every if len(smooth) > 1 else ["grad_out" if e == f"grad_{smooth[0]}" else e for e in every]
+    own_grads = [e for i, e in enumerate(every) if i in smooth]
+    torch = pair.torch
+    inner = [
+        f"pairs = zip({pullback}({', '.join(every)}), tangents)",
+        f"return tuple({torch}.zeros_like(t) if g is None else g for g, t in pairs if t is not None)",
+    ]
+    lines = own("# backward is linear in the output gradients: forward mode is its transpose")
+    lines += own(*unpack, *([""] if unpack else []))
+    lines += own(f"def {pullback}({', '.join(pair.grads)}):")
+    lines += indented(statement_lines(body), 4)
+    lines += own("", f"def {linear}({', '.join(own_grads)}):")
+    lines += indented(own(*inner), 4)
+    zeros = [_zero(pair, ctx, i) for i in smooth]
+    lines += own(
+        "",
+        listed(f"{grads}, {transpose} = {torch}.func.vjp(", [linear, *zeros], ")"),
+        f"{given} = [t for t in tangents if t is not None]",
+        f"{given} = [t.expand(g.shape).to(g.dtype) for g, t in zip({grads}, {given})]",
+    )
+    if len(smooth) == 1 and len(every) == 1 and not extra:
+        return lines + own(f"return {transpose}(tuple({given}))[0]")
+    lines += own(f"{out} = {transpose}(tuple({given}))")
+    results = [f"{out}[{smooth.index(i)}]" if i in smooth else "None" for i in range(len(every))]
+    for saved in extra:
+        poison = saved.again == "refused" and saved.keep == "tensor"
+        nan = f'{torch}.full_like({saved.name}, float("nan"))'
+        results.append(nan if poison else "None")
+    return lines + own(listed("return ", results, ""))
+
+
+def _as_tuple(pair: Pair, node: cst.Return) -> cst.Return:
+    """Returned gradients as a tuple with an entry for every argument."""
+    full = padded(pair, node)
+    if len(pair.slots) == 1 and not isinstance(full.value, cst.Tuple) and full.value:
+        comma = cst.Comma()
+        return cst.Return(cst.Tuple([cst.Element(full.value, comma=comma)]))
+    return full
+
+

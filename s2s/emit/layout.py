@@ -1,0 +1,135 @@
+"""What the forms share: names, headers, joining statements to text with a line map."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import libcst as cst
+
+from ..ir import Emitted, Pair, Param, Stmt
+from ..names import fresh
+from ..syntax import code
+
+__all__ = ["Line", "camel", "class_name", "file_name", "header", "indented", "module_text", "own", "parameters", "simple_default", "statement_lines"]
+
+class Line(NamedTuple):
+    """A line of generated text, the user's line it comes from (0: ours), and whether it lies
+    inside a string, where indentation would change what it says."""
+
+    text: str
+    line: int = 0
+    raw: bool = False
+
+
+def camel(name: str) -> str:
+    """A class name for a function name.
+
+    >>> camel("layer_norm"), camel("_hard_mish"), camel("swish2")
+    ('LayerNorm', 'HardMish', 'Swish2')
+    """
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_")) or "Function"
+
+
+def class_name(pair: Pair, suffix: str = "") -> str:
+    """The name of the generated class; a clash with a name the function uses gets ``_1``."""
+    return fresh(camel(pair.name) + suffix, pair.taken)
+
+
+def file_name(form: str, pair: Pair) -> str:
+    """The name under which a text is compiled and shown in tracebacks."""
+    module = f"{pair.source.module}." if pair.source.module else ""
+    return f"<s2s {form} {module}{pair.source.qualname}>"
+
+
+def indented(lines: Iterable[Line], depth: int) -> list[Line]:
+    """The lines, moved right; blank lines stay empty, and strings keep what they say."""
+    space = " " * depth
+    return [
+        line._replace(text=space + line.text) if line.text and not line.raw else line
+        for line in lines
+    ]
+
+
+def statement_lines(body: Sequence[Stmt]) -> list[Line]:
+    """The text of statements, each line with the user's line it comes from."""
+    lines: list[Line] = []
+    for statement in body:
+        text = code(statement.node).rstrip("\n")
+        inside = _inside_strings(text)
+        leading = len(getattr(statement.node, "leading_lines", ()))
+        for index, row in enumerate(text.split("\n")):
+            number = statement.line + max(0, index - leading) if statement.line else 0
+            lines.append(Line(row, number, index in inside))
+    return lines
+
+
+def _inside_strings(text: str) -> set[int]:
+    """Which lines of a text start inside a string."""
+    if "\n" not in text or not ('"' in text or "'" in text):
+        return set()
+    found: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.JoinedStr, ast.Constant)) and node.end_lineno:
+            if isinstance(node, ast.Constant) and not isinstance(node.value, (str, bytes)):
+                continue
+            found.update(range(node.lineno, node.end_lineno))
+    return found
+
+
+def header(pair: Pair) -> list[str]:
+    """The import statements, the standard library first, and two blank lines."""
+    standard = [i for i in pair.imports if _module(i) in sys.stdlib_module_names]
+    others = [i for i in pair.imports if i not in standard]
+    gap = [""] if standard else []
+    return [*sorted(standard), *gap, *others, "", ""]
+
+
+def _module(statement: str) -> str:
+    return statement.split()[1].split(".")[0]
+
+
+def own(*texts: str) -> list[Line]:
+    """Lines that s2s wrote."""
+    return [Line(row) for text in texts for row in text.split("\n")]
+
+
+def module_text(form: str, pair: Pair, lines: Sequence[Line], names: Sequence[str]) -> Emitted:
+    """The finished text of one form."""
+    text = "\n".join(line.text for line in lines).rstrip("\n") + "\n"
+    numbers = tuple(line.line for line in lines)
+    return Emitted(form, text, file_name(form, pair), tuple(names), numbers)
+
+
+def simple_default(param: Param) -> str | None:
+    """The default's text if it is a plain literal, which can be written again."""
+    if param.default is None:
+        return None
+    try:
+        node = cst.parse_expression(param.default)
+    except cst.ParserSyntaxError:
+        return None
+    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
+        node = node.expression
+    literal = isinstance(node, (cst.Integer, cst.Float, cst.SimpleString))
+    constant = isinstance(node, cst.Name) and node.value in ("None", "True", "False")
+    return param.default if literal or constant else None
+
+
+def parameters(pair: Pair) -> list[str]:
+    """Forward's parameters, positional, with the defaults that can be repeated.
+
+    Names of enclosing functions follow; no default may stand before them.
+    """
+    lifted = [c for c in pair.constants if c.lifted]
+    shown: list[str] = []
+    keep = not lifted
+    for param in reversed(pair.params):
+        star = "*" if param.kind == "variadic" else ""
+        default = simple_default(param)
+        keep = keep and (default is not None or star != "")
+        text = f"={default}" if keep and default is not None and not star else ""
+        shown.insert(0, f"{star}{param.name}{text}")
+    return [*shown, *(c.name for c in lifted)]

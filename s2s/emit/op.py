@@ -1,0 +1,115 @@
+"""The operator's text: its schema, and the plain forward that runs when no gradient is asked for."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from ..ir import Emitted, Pair, Param
+from ..syntax import replace_returns, split_return
+from .eager import returned, tidy
+from .layout import header, indented, module_text, own, parameters, simple_default, statement_lines
+
+__all__ = ["emit_op", "operator_name", "schema"]
+
+_SCALARS = {"int": "SymInt", "float": "float", "bool": "bool", "str": "str", "number": "Scalar"}
+_SCALARS |= {"complex": "complex", "dtype": "ScalarType", "device": "Device", "Tensor": "Tensor"}
+_SCALARS |= {"IntTensor": "Tensor"}
+
+
+def operator_name(pair: Pair) -> str:
+    """The name in ``torch.ops.s2s``: module and qualified name, so that two never meet.
+
+    >>> from types import SimpleNamespace as N
+    >>> operator_name(N(source=N(module="pkg.mod", qualname="make.<locals>.spike")))
+    'pkg_mod_make_spike'
+    """
+    module = pair.source.module
+    path = f"{module}.{pair.source.qualname}" if module else pair.source.qualname
+    return re.sub(r"\W+", "_", path.replace(".<locals>", ""))
+
+
+def schema(pair: Pair) -> str | None:
+    """The operator's schema, or None where a parameter or output has no type in one."""
+    parts: list[str] = []
+    starred = False
+    for param in pair.params:
+        type_ = _schema_type(param)
+        if type_ is None:
+            return None
+        if param.kind == "keyword-only" and not starred:
+            parts.append("*")
+            starred = True
+        parts.append(f"{type_} {param.name}{_schema_default(param)}")
+    lifted = [c for c in pair.constants if c.lifted]
+    if lifted and not starred:
+        parts.append("*")
+    for constant in lifted:
+        known = _plain_type(constant.type)
+        if known is None:
+            return None
+        parts.append(f"{known} {constant.name}")
+    if pair.dirty or any(not _is_tensor_output(o.type) for o in pair.outputs):
+        return None
+    outputs = ["Tensor"] * len(pair.outputs)
+    returns = outputs[0] if pair.single else f"({', '.join(outputs)})"
+    return f"{operator_name(pair)}({', '.join(parts)}) -> {returns}"
+
+
+def _is_tensor_output(type_: str) -> bool:
+    return type_ in ("", "Tensor", "IntTensor")
+
+
+def _schema_type(param: Param) -> str | None:
+    if param.kind == "variadic":
+        return "Tensor[]"
+    if param.name in _RESERVED:
+        return None
+    return _plain_type(param.type)
+
+
+_RESERVED = {"self_", "out"} - {"self_"}
+
+
+def _plain_type(type_: str) -> str | None:
+    if type_ in _SCALARS:
+        return _SCALARS[type_]
+    for outer, after in (("Optional[", "?"), ("List[", "[]")):
+        if type_.startswith(outer) and type_.endswith("]"):
+            inner = _plain_type(type_[len(outer) : -1])
+            return None if inner is None else inner + after
+    return None
+
+
+def _schema_default(param: Param) -> str:
+    default = simple_default(param)
+    if default is None or param.type in ("dtype", "device"):
+        return ""
+    if param.type == "float" and re.fullmatch(r"-?\d+", default):
+        default += ".0"
+    if param.type in ("int", "number") and "_" in default:
+        default = default.replace("_", "")
+    if param.type == "str":
+        value = cst.parse_expression(default)
+        assert isinstance(value, cst.SimpleString)
+        default = '"' + str(value.evaluated_value).replace('"', '\\"') + '"'
+    return f"={default}"
+
+
+def emit_op(pair: Pair) -> Emitted:
+    """The plain function, under the schema it has as an operator.
+
+    ``pair`` comes from ``plain_forward``: nothing is saved.
+    """
+
+    def rewrite(node: cst.Return, _: int) -> list[cst.BaseSmallStatement]:
+        outputs, _saved = split_return(node)
+        return [returned(outputs, pair.single)]
+
+    body = replace_returns(pair.forward, rewrite)
+    shown = schema(pair)
+    about = f"# torch.ops.s2s.{shown}" if shown else "# no operator: see `s2s explain`"
+    lines = own(*header(pair), about, f"def {pair.name}({', '.join(parameters(pair))}):")
+    lines += indented(statement_lines(tidy(body)), 4)
+    return module_text("op", pair, lines, (pair.name,))

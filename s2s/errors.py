@@ -1,0 +1,71 @@
+"""The one exception that compiling raises, and the table of its codes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .ir import Diagnostic, Span
+
+__all__ = ["CODES", "TransformError", "diagnostic", "render"]
+
+CODES = {
+    "S2S201": "a path through the function does not end in `return outputs, backward`",
+    "S2S202": "backward returns the wrong number of gradients",
+    "S2S203": "backward takes the wrong number of output gradients",
+    "S2S204": "backward rebinds a name of the function around it",
+    "S2S205": "the source of the function cannot be read",
+    "S2S206": "the source in the file is not what runs",
+    "S2S207": "async functions and generators have no gradient",
+    "S2S208": "a parameter of a kind that is not supported",
+    "S2S209": "outputs in a list, dict or set",
+    "S2S210": "backward changes a captured value or an output gradient in place",
+    "S2S211": "an input is changed in place and not returned",
+    "S2S212": "a decorator that changes the function",
+    "S2S213": "the returned backward is not a nested function",
+    "S2S214": "the return statements give different numbers of outputs",
+    "S2S215": "the file is not valid Python",
+    "S2S216": "a construct that a lifted function cannot have",
+    "S2S301": "TorchScript cannot compile the function",
+    "S2S302": "the function has no operator",
+}
+
+
+class TransformError(SyntaxError):
+    """A function that s2s cannot compile.
+
+    A ``SyntaxError``, so that the interpreter shows file, line and caret. All problems of the
+    function are in ``diagnostics``; ``code``, ``hint`` and the ``SyntaxError`` fields
+    (``filename``, ``lineno``, ``offset``, ``text``) are those of the first.
+    """
+
+    diagnostics: tuple[Diagnostic, ...]
+
+    def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
+        first = diagnostics[0]
+        super().__init__(
+            render(diagnostics),
+            (first.span.file, first.span.line, first.span.column, first.span.text),
+        )
+        self.diagnostics = tuple(diagnostics)
+        self.code = first.code
+        self.hint = first.hint
+
+    def __reduce__(self) -> tuple[type[TransformError], tuple[tuple[Diagnostic, ...]]]:
+        return TransformError, (self.diagnostics,)
+
+
+def render(diagnostics: Sequence[Diagnostic]) -> str:
+    """The message of the error: the first problem in full, then the others."""
+    first, *others = diagnostics
+    parts = [f"[{first.code}] {first.message}", *first.notes, f"hint: {first.hint}"]
+    for other in others:
+        parts.append(f"also {other.span}: [{other.code}] {other.message}")
+        parts.extend(other.notes)
+        parts.append(f"hint: {other.hint}")
+    return "\n  ".join(parts)
+
+
+def diagnostic(code: str, span: Span, message: str, *notes: str, hint: str) -> Diagnostic:
+    """One problem. The hint is required: say what to write instead."""
+    assert code in CODES, code
+    return Diagnostic(code, span, message, hint, tuple(notes))

@@ -1,0 +1,248 @@
+"""The values that carry a function through the pipeline.
+
+``Rule`` is what the user wrote, ``Pair`` is what every form is printed from: a forward that
+returns ``outputs, saved`` and a backward that takes ``gradients, saved``. All of it is frozen,
+with tuples inside, so that a pass cannot change what an earlier stage still holds.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import libcst as cst
+
+__all__ = [
+    "Backward",
+    "Capture",
+    "Constant",
+    "Diagnostic",
+    "Emitted",
+    "Output",
+    "Pair",
+    "Param",
+    "Rule",
+    "Saved",
+    "Source",
+    "Span",
+    "Stage",
+    "Stmt",
+    "replace",
+]
+
+CaptureKind = Literal["input", "output", "intermediate", "constant", "helper"]
+ParamKind = Literal["positional-only", "positional", "variadic", "keyword-only", "keywords"]
+Keep = Literal["tensor", "tensors", "plain", "either"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A place in the user's file: line from 1, column from 1, and the text of that line."""
+
+    file: str
+    line: int
+    column: int = 1
+    text: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One problem: its code, where it is, what is wrong, and what to write instead."""
+
+    code: str
+    span: Span
+    message: str
+    hint: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stmt:
+    """One statement: the lossless tree, the same statement for analysis, and the user's line.
+
+    ``line`` is 0 for a statement that s2s wrote.
+    """
+
+    node: cst.BaseStatement
+    tree: ast.stmt
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The text of one file and the function of it that is compiled."""
+
+    text: str
+    file: str
+    module: str
+    qualname: str
+    tree: ast.Module = field(repr=False)
+    function: ast.FunctionDef | ast.AsyncFunctionDef = field(repr=False)
+    enclosing: tuple[ast.stmt, ...] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+    @property
+    def in_class(self) -> bool:
+        """The function is written directly in a class body."""
+        return bool(self.enclosing) and isinstance(self.enclosing[-1], ast.ClassDef)
+
+    def span(self, node: ast.AST) -> Span:
+        """The place of a node of ``tree``."""
+        place = self.line_span(getattr(node, "lineno", 1))
+        before = place.text.encode()[: getattr(node, "col_offset", 0)]
+        return replace(place, column=len(before.decode(errors="replace")) + 1)
+
+    def line_span(self, line: int) -> Span:
+        """The place of a line."""
+        lines = self.text.split("\n")
+        return Span(self.file, line, 1, lines[line - 1] if 0 < line <= len(lines) else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One parameter of the user's function. ``type`` is a TorchScript type name, or "" (unknown)."""
+
+    name: str
+    kind: ParamKind
+    type: str
+    annotation: str | None = None
+    default: str | None = None
+    bound: bool = False  # `self` or `cls`: takes no gradient slot
+    assumed: bool = False  # nothing says what it is; read as a Tensor, as TorchScript does
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A name of an enclosing function, or a global that holds data, read by the function.
+
+    Enclosing names become explicit arguments of the lifted functions (``lifted``); a global is
+    read where it stands, and its value kept for backward.
+    """
+
+    name: str
+    type: str
+    origin: str  # for a reader: "make_atan" or "the module"
+    lifted: bool
+    literal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One returned value: its name where the return statements name one, its type."""
+
+    name: str | None
+    type: str
+    differentiable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A name that ``backward`` reads and ``forward`` binds, or finds outside."""
+
+    name: str
+    kind: CaptureKind
+    line: int
+    type: str = ""
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.kind}@{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """One nested ``backward``: a ``def`` or a lambda, as a list of statements that return."""
+
+    name: str
+    params: tuple[str, ...]
+    body: tuple[Stmt, ...]
+    line: int
+    tree: ast.FunctionDef | ast.Lambda = field(repr=False)
+    comments: tuple[cst.EmptyLine, ...] = ()
+    header: cst.TrailingWhitespace | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What the user wrote, before any change."""
+
+    source: Source
+    name: str
+    params: tuple[Param, ...]
+    body: tuple[Stmt, ...]
+    backwards: tuple[Backward, ...]
+    outputs: tuple[Output, ...]
+    single: bool  # `return y, backward`: one tensor, not a tuple of one
+    types: tuple[tuple[str, str], ...]  # of every name, after the body has run
+    locals: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """One value kept between forward and backward, and how.
+
+    ``keep`` is "tensor" (saved tensor), "tensors" (a list of them), "plain" (an attribute of
+    ctx), or "either" where the type is known only at run time. ``again`` says what a second
+    derivative does with it.
+    """
+
+    name: str
+    keep: Keep
+    type: str
+    again: Literal["as is", "recomputed", "constant", "refused"] = "as is"
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The lifted function: forward returns ``outputs, (saved...)``, backward takes both apart."""
+
+    name: str
+    source: Source = field(repr=False)
+    params: tuple[Param, ...]
+    constants: tuple[Constant, ...]
+    outputs: tuple[Output, ...]
+    single: bool
+    forward: tuple[Stmt, ...]
+    grads: tuple[str, ...]
+    backward: tuple[Stmt, ...]
+    saved: tuple[Saved, ...]
+    slots: tuple[bool, ...]  # for each argument of forward: does backward return a gradient for it
+    imports: tuple[str, ...]
+    torch: str
+    taken: frozenset[str]  # names that generated code may not use
+    dirty: tuple[str, ...] = ()
+    comments: tuple[cst.EmptyLine, ...] = ()
+    header: cst.TrailingWhitespace | None = None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """What forward takes: the user's parameters, then the names it reads outside."""
+        return tuple(p.name for p in self.params) + tuple(
+            c.name for c in self.constants if c.lifted
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """One form as text. ``lines`` holds the user's line for each line of it, 0 for our own."""
+
+    form: str
+    text: str
+    file: str
+    names: tuple[str, ...]
+    lines: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A named step of the pipeline and the pair after it."""
+
+    name: str
+    pair: Pair

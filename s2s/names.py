@@ -1,0 +1,208 @@
+"""Which names a statement reads, binds and changes in place, with Python's scoping.
+
+symtable knows the scopes of a whole function; the passes ask about single statements, also
+ones that they wrote themselves, and this module answers from ``ast``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+
+__all__ = ["changed", "fresh", "reads", "returns_in", "same_scope", "writes"]
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def reads(node: ast.AST) -> tuple[str, ...]:
+    """Names read by ``node``, in order, without those that its inner scopes bind themselves.
+
+    >>> reads(ast.parse("y = [v * w for v in xs] + f(lambda t: t + u)"))
+    ('xs', 'w', 'f', 'u')
+    """
+    return tuple(dict.fromkeys(_reads(node)))
+
+
+def _reads(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Name):
+        if isinstance(node.ctx, ast.Load):
+            yield node.id
+    elif isinstance(node, ast.AugAssign):
+        if isinstance(node.target, ast.Name):
+            yield node.target.id
+        yield from _reads(node.target)
+        yield from _reads(node.value)
+    elif isinstance(node, ast.AnnAssign):  # the annotation of a local is never evaluated
+        yield from _reads(node.target)
+        if node.value is not None:
+            yield from _reads(node.value)
+    elif isinstance(node, _COMPREHENSIONS):
+        yield from _comprehension_reads(node)
+    elif isinstance(node, _SCOPES):
+        yield from _scope_reads(node)
+    else:
+        for child in ast.iter_child_nodes(node):
+            yield from _reads(child)
+
+
+def _comprehension_reads(node: ast.AST) -> Iterator[str]:
+    generators: list[ast.comprehension] = node.generators  # type: ignore[attr-defined]
+    bound = {name for g in generators for name in _targets(g.target)}
+    yield from _reads(generators[0].iter)
+    inner: list[ast.AST] = [g.iter for g in generators[1:]]
+    inner += [test for g in generators for test in g.ifs]
+    inner += [getattr(node, key) for key in ("elt", "key", "value") if hasattr(node, key)]
+    for part in inner:
+        yield from (name for name in _reads(part) if name not in bound)
+
+
+def _scope_reads(node: ast.AST) -> Iterator[str]:
+    for decorator in getattr(node, "decorator_list", []):
+        yield from _reads(decorator)
+    arguments: ast.arguments | None = getattr(node, "args", None)
+    if isinstance(arguments, ast.arguments):
+        for default in [*arguments.defaults, *[d for d in arguments.kw_defaults if d]]:
+            yield from _reads(default)
+    body = [node.body] if isinstance(node, ast.Lambda) else node.body  # type: ignore[attr-defined]
+    own: set[str] = set()
+    if isinstance(arguments, ast.arguments):
+        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        every += [a for a in (arguments.vararg, arguments.kwarg) if a]
+        own = {a.arg for a in every}
+        for argument in every:
+            if argument.annotation is not None:
+                yield from _reads(argument.annotation)
+    outside: set[str] = set()
+    for part in body:
+        own.update(writes(part))
+        for inner in same_scope(part):
+            if isinstance(inner, (ast.Nonlocal, ast.Global)):
+                outside.update(inner.names)
+    own -= outside
+    for part in body:
+        yield from (name for name in _reads(part) if name not in own)
+
+
+def writes(node: ast.AST) -> tuple[str, ...]:
+    """Names that ``node`` binds or unbinds in its own scope, in order.
+
+    >>> writes(ast.parse("for i in xs:\\n    a, *b = (c := i)\\n    d[0] = 1\\n    del e"))
+    ('i', 'c', 'a', 'b', 'e')
+    """
+    return tuple(dict.fromkeys(_writes(node)))
+
+
+def _writes(node: ast.AST) -> Iterator[str]:
+    for inner in same_scope(node, into_comprehensions=True):
+        if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load):
+            yield inner.id
+        elif isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield inner.name
+        elif isinstance(inner, (ast.Import, ast.ImportFrom)):
+            yield from ((a.asname or a.name.split(".")[0]) for a in inner.names)
+        elif isinstance(inner, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and inner.name:
+            yield inner.name
+        elif isinstance(inner, ast.MatchMapping) and inner.rest:
+            yield inner.rest
+
+
+def same_scope(node: ast.AST, into_comprehensions: bool = False) -> Iterator[ast.AST]:
+    """``node`` and what lies in it, without the bodies of nested functions and classes.
+
+    Inside a comprehension only walrus targets belong to the scope around it.
+    """
+    yield node
+    if isinstance(node, _SCOPES):
+        return
+    if isinstance(node, _COMPREHENSIONS):
+        if into_comprehensions:
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.NamedExpr):
+                    yield inner.target
+        else:
+            yield from (n for c in ast.iter_child_nodes(node) for n in same_scope(c))
+        return
+    if isinstance(node, ast.Assign):  # the value is evaluated before the targets are bound
+        children: Iterable[ast.AST] = [node.value, *node.targets]
+    else:
+        children = ast.iter_child_nodes(node)
+    for child in children:
+        yield from same_scope(child, into_comprehensions)
+
+
+def _targets(node: ast.AST) -> Iterator[str]:
+    return (n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+
+
+def root(node: ast.AST) -> str | None:
+    """The name that an attribute, subscript or call chain starts from.
+
+    >>> root(ast.parse("a.b[0].c()", mode="eval").body)
+    'a'
+    """
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call, ast.Starred)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+_PLAIN_UPDATES = {"append", "extend", "insert", "pop", "remove", "clear", "update", "sort", "add"}
+
+
+def changed(node: ast.AST, is_module: Callable[[str], bool] = lambda name: False) -> tuple[str, ...]:
+    """Names whose value ``node`` changes in place: ``x.add_()``, ``x[0] = ...``, ``x += ...``,
+    ``out=x``, ``torch.relu_(x)``, ``list.append``. ``is_module`` tells modules from values.
+
+    >>> changed(ast.parse("x.mul_(2); y[0] = 1; z += 1; f(a, out=b)"))
+    ('x', 'y', 'z', 'b')
+    """
+    found: list[str | None] = []
+    for inner in same_scope(node):
+        if isinstance(inner, ast.AugAssign):
+            found.append(root(inner.target))
+        elif isinstance(inner, (ast.Subscript, ast.Attribute)):
+            if not isinstance(inner.ctx, ast.Load):
+                found.append(root(inner))
+        elif isinstance(inner, ast.Call):
+            found.extend(_changed_by_call(inner, is_module))
+    return tuple(dict.fromkeys(n for n in found if n))
+
+
+def _changed_by_call(call: ast.Call, is_module: Callable[[str], bool]) -> Iterator[str | None]:
+    for keyword in call.keywords:
+        if keyword.arg == "out":
+            yield root(keyword.value)
+        if keyword.arg == "inplace" and isinstance(keyword.value, ast.Constant):
+            if keyword.value.value is True and call.args:
+                yield root(call.args[0])
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else None
+    if isinstance(call.func, ast.Name):
+        name = call.func.id
+    inplace = name and name.endswith("_") and not name.endswith("__")
+    if isinstance(call.func, ast.Attribute):
+        owner = root(call.func)
+        if owner and not is_module(owner):
+            if (inplace and name != "requires_grad_") or name in _PLAIN_UPDATES:
+                yield owner
+            return
+    if inplace and call.args:
+        yield root(call.args[0])
+
+
+def returns_in(body: Iterable[ast.stmt]) -> list[ast.Return]:
+    """Every return statement of a function body, not those of nested functions."""
+    return [n for s in body for n in same_scope(s) if isinstance(n, ast.Return)]
+
+
+def fresh(name: str, taken: frozenset[str] | set[str]) -> str:
+    """``name``, or the first of ``name_1``, ``name_2``... that is free.
+
+    >>> fresh("grad_x", {"grad_x", "grad_x_1"})
+    'grad_x_2'
+    """
+    if name not in taken:
+        return name
+    number = 1
+    while f"{name}_{number}" in taken:
+        number += 1
+    return f"{name}_{number}"

@@ -1,0 +1,185 @@
+"""The operator ``torch.ops.s2s.<name>``: how scripted and exported programs call a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .check import viewed_inputs
+from .emit.op import operator_name, schema
+from .errors import TransformError, diagnostic
+
+if TYPE_CHECKING:
+    from .runtime import Compiled
+
+__all__ = ["call", "define", "no_operator"]
+
+# operator name -> the library that holds it and the text it was made from
+_LIBRARIES: dict[str, tuple[torch.library.Library, str]] = {}
+_SHORT: dict[str, str] = {}
+
+
+def define(compiled: Compiled) -> Any:
+    """Register the operator, and return its overload; None where it can have no schema.
+
+    The full name holds the module's, so that a saved program can never find another function
+    under it. ``torch.ops.s2s.<function>`` stands for it as long as one module defines such a name.
+    """
+    pair = compiled.pair
+    signature = schema(pair)
+    if signature is None:
+        return None
+    name = operator_name(pair)
+    text = signature + compiled.text("eager").text
+    known = _LIBRARIES.get(name)
+    if known is not None:
+        if known[1] == text and not _private(compiled):
+            return getattr(torch.ops.s2s, name).default
+        _destroy(name)
+    library = torch.library.Library("s2s", "FRAGMENT")
+    library.define(signature)
+    _LIBRARIES[name] = (library, text)
+    plain, differentiable = _kernels(compiled)
+    library.impl(name, plain, "CompositeExplicitAutograd")
+    library.impl(name, differentiable, "Autograd")
+    overload = getattr(torch.ops.s2s, name).default
+    torch.library.register_vmap(f"s2s::{name}", _vmap_rule(compiled), lib=library)
+    _alias(pair.name, name)
+    return overload
+
+
+def _private(compiled: Compiled) -> bool:
+    """Does the operator depend on more than its arguments and its text?"""
+    return False
+
+
+def _destroy(name: str) -> None:
+    """Take an operator back: a notebook cell that is run again defines it anew."""
+    library, _ = _LIBRARIES.pop(name)
+    library._destroy()
+    for key in [name, *(short for short, full in _SHORT.items() if full == name)]:
+        torch.ops.s2s.__dict__.pop(key, None)
+
+
+def _alias(short: str, name: str) -> None:
+    """``torch.ops.s2s.swish`` for ``torch.ops.s2s.mypackage_activations_swish``, if it is alone."""
+    if short == name:
+        return
+    other = _SHORT.get(short)
+    if other is not None and other != name and other in _LIBRARIES:
+        torch.ops.s2s.__dict__.pop(short, None)
+        return
+    _SHORT[short] = name
+    setattr(torch.ops.s2s, short, getattr(torch.ops.s2s, name))
+
+
+def _kernels(compiled: Compiled) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    order = _order(compiled)
+    aliased = viewed_inputs(compiled.rule)
+
+    def arguments(args: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
+        flat: list[Any] = []
+        for index, (name, variadic) in enumerate(order):
+            value = args[index] if index < len(args) else keywords[name]
+            flat.extend(value) if variadic else flat.append(value)
+        return flat
+
+    def plain(*args: Any, **keywords: Any) -> Any:
+        out = compiled.run(*arguments(args, keywords))
+        return _apart(out) if aliased else out
+
+    def differentiable(*args: Any, **keywords: Any) -> Any:
+        out = compiled.differentiable(*arguments(args, keywords))
+        return _apart(out) if aliased else out
+
+    return plain, differentiable
+
+
+def _apart(out: Any) -> Any:
+    """Copies: an operator may not return its inputs, or views of them."""
+    return out.clone() if isinstance(out, Tensor) else tuple(t.clone() for t in out)
+
+
+def _order(compiled: Compiled) -> list[tuple[str, bool]]:
+    """The names of the operator's arguments, and which of them is a list to take apart."""
+    order = [(p.name, p.kind == "variadic") for p in compiled.pair.params]
+    return order + [(c.name, False) for c in compiled.pair.constants if c.lifted]
+
+
+def call(compiled: Compiled, args: tuple[Any, ...]) -> Any:
+    """Call the operator with forward's positional arguments."""
+    if compiled.op is None:
+        raise no_operator(compiled)
+    given = list(args)
+    keywords: dict[str, Any] = {}
+    params = compiled.pair.params
+    lifted = [c.name for c in compiled.pair.constants if c.lifted]
+    if any(p.kind == "variadic" for p in params):
+        end = len(given) - len(lifted)
+        start = len(params) - 1
+        given[start:end] = [list(given[start:end])]
+    named = [p.name for p in params if p.kind == "keyword-only"] + lifted
+    if named:
+        keywords = dict(zip(named, given[-len(named) :]))
+        given = given[: -len(named)]
+    return compiled.op(*given, **keywords)
+
+
+def _vmap_rule(compiled: Compiled) -> Callable[..., Any]:
+    def rule(info: Any, in_dims: tuple[Any, ...], *args: Any, **keywords: Any) -> Any:
+        order = _order(compiled)
+        flat_args: list[Any] = []
+        flat_dims: list[Any] = []
+        for index, (name, variadic) in enumerate(order):
+            value = args[index] if index < len(args) else keywords[name]
+            dim = in_dims[index] if index < len(args) else None
+            if variadic:
+                flat_args.extend(value)
+                flat_dims.extend(dim if dim is not None else [None] * len(value))
+            else:
+                flat_args.append(value)
+                flat_dims.append(dim)
+        out = torch.vmap(
+            compiled.func_apply, in_dims=tuple(flat_dims), randomness=info.randomness
+        )(*flat_args)
+        return out, (0 if compiled.pair.single else (0,) * len(compiled.pair.outputs))
+
+    return rule
+
+
+def no_operator(compiled: Compiled) -> TransformError:
+    """Why a function cannot be called from scripted or exported programs."""
+    source = compiled.rule.source
+    pair = compiled.pair
+    odd = [
+        f"{p.name}: {p.annotation or p.type or 'unknown'}"
+        for p in pair.params
+        if schema(_only(pair, p)) is None
+    ]
+    odd += [
+        f"{c.name} of {c.origin}" for c in pair.constants if c.lifted and schema(_with(pair, c)) is None
+    ]
+    what = f"no type in an operator's schema for {', '.join(odd)}" if odd else "its outputs or its in-place change of an input do not fit an operator's schema"
+    problem = diagnostic(
+        "S2S302",
+        source.span(source.function),
+        f"{pair.name} cannot be called from scripted or exported code: {what}",
+        hint="operators take tensors, numbers, bools, strings, dtypes, devices and lists of them; "
+        "annotate the parameter, or pass such values",
+    )
+    return TransformError([problem])
+
+
+def _only(pair: Any, param: Any) -> Any:
+    from .ir import replace
+
+    return replace(pair, params=(param,), constants=(), dirty=(), outputs=(), single=False)
+
+
+def _with(pair: Any, constant: Any) -> Any:
+    from .ir import replace
+
+    return replace(pair, params=(), constants=(constant,), dirty=(), outputs=(), single=False)

@@ -1,0 +1,605 @@
+"""The closure form, read into a ``Rule``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+
+import libcst as cst
+
+from .errors import TransformError, diagnostic
+from .infer import from_annotation, infer, types_after
+from .ir import Backward, Diagnostic, Output, Param, Rule, Source, Stmt, replace
+from .names import returns_in, same_scope, writes
+from .source import Binding, bindings
+from .syntax import standalone
+
+__all__ = ["falls_through", "nested_nodes", "pair_up", "parse", "retyped"]
+
+
+def parse(source: Source) -> Rule:
+    """Read one decorated function.
+
+    Raises TransformError with every problem that keeps it from being read as
+    ``outputs, backward``.
+    """
+    function = source.function
+    _refuse_kinds(source)
+    assert isinstance(function, ast.FunctionDef)
+    node = _libcst_function(source)
+    body = pair_up(node, function)
+    if body and _is_docstring(body[0]):
+        body = body[1:]
+    found = bindings(source.tree)
+    params = _params(source, found)
+    returns = returns_in([s.tree for s in body])
+    problems = [*_unsupported_params(source, params), *_bad_returns(source, function, returns)]
+    if problems:
+        raise TransformError(problems)
+    backwards = _backwards(source, body, returns)
+    types = types_after([s.tree for s in body], {p.name: p.type for p in params}, found)
+    outputs, single = _outputs(source, returns, types, found)
+    own = {p.name for p in params}.union(*(writes(s.tree) for s in body))
+    return Rule(
+        source=source,
+        name=function.name,
+        params=params,
+        body=body,
+        backwards=backwards,
+        outputs=outputs,
+        single=single,
+        types=tuple(types.items()),
+        locals=frozenset(own),
+    )
+
+
+def retyped(rule: Rule, given: Mapping[str, str]) -> Rule:
+    """The same rule with other types of some arguments."""
+    found = bindings(rule.source.tree)
+    params = tuple(
+        replace(p, type=given[p.name], assumed=False) if p.name in given else p
+        for p in rule.params
+    )
+    types = types_after([s.tree for s in rule.body], {p.name: p.type for p in params}, found)
+    outputs, _ = _outputs(rule.source, returns_in([s.tree for s in rule.body]), types, found)
+    return replace(rule, params=params, types=tuple(types.items()), outputs=outputs)
+
+
+def _refuse_kinds(source: Source) -> None:
+    function = source.function
+    kind = "an async function" if isinstance(function, ast.AsyncFunctionDef) else ""
+    for statement in function.body:
+        for node in same_scope(statement):
+            if isinstance(node, (ast.Yield, ast.YieldFrom)):
+                kind = "a generator"
+            elif isinstance(node, (ast.Await, ast.AsyncFor, ast.AsyncWith)):
+                kind = kind or "an async function"
+    if kind:
+        problem = diagnostic(
+            "S2S207",
+            source.span(function),
+            f"{source.name} is {kind}; a gradient needs a plain function",
+            hint="write a plain `def` that computes its outputs and returns them with backward",
+        )
+        raise TransformError([problem])
+
+
+def _libcst_function(source: Source) -> cst.FunctionDef:
+    """The function alone, parsed by libcst, at whatever depth it stands."""
+    function = source.function
+    lines = source.text.splitlines(keepends=True)
+    text = "".join(lines[function.lineno - 1 : function.end_lineno])
+    if text[:1].isspace():
+        text = "if True:\n" + text
+    if not text.endswith("\n"):
+        text += "\n"
+    node: cst.CSTNode = cst.parse_module(text).body[0]
+    if isinstance(node, cst.If):
+        node = node.body.body[0]
+    assert isinstance(node, cst.FunctionDef)
+    return node
+
+
+def pair_up(node: cst.FunctionDef, tree: ast.FunctionDef) -> tuple[Stmt, ...]:
+    """The statements of a function body, each as libcst and as ast, one small statement a line."""
+    lines: list[cst.BaseStatement] = []
+    if isinstance(node.body, cst.SimpleStatementSuite):
+        suite = node.body
+        lines.append(
+            cst.SimpleStatementLine(suite.body, trailing_whitespace=suite.trailing_whitespace)
+        )
+    else:
+        assert isinstance(node.body, cst.IndentedBlock)
+        for inner in node.body.body:
+            assert isinstance(inner, cst.BaseStatement)
+            lines.append(inner)
+    apart = [part for line in lines for part in _split(line)]
+    assert len(apart) == len(tree.body), "libcst and ast disagree about the statements"
+    return tuple(Stmt(n, t, t.lineno) for n, t in zip(apart, tree.body))
+
+
+def _split(line: cst.BaseStatement) -> Iterator[cst.BaseStatement]:
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) == 1:
+        yield _no_semicolon(line)
+        return
+    for index, small in enumerate(line.body):
+        first, last = index == 0, index == len(line.body) - 1
+        yield cst.SimpleStatementLine(
+            [small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)],
+            leading_lines=line.leading_lines if first else (),
+            trailing_whitespace=line.trailing_whitespace if last else cst.TrailingWhitespace(),
+        )
+
+
+def _no_semicolon(line: cst.BaseStatement) -> cst.BaseStatement:
+    if isinstance(line, cst.SimpleStatementLine):
+        small = line.body[0]
+        if isinstance(small.semicolon, cst.Semicolon):
+            return line.with_changes(
+                body=[small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]
+            )
+    return line
+
+
+def _is_docstring(statement: Stmt) -> bool:
+    tree = statement.tree
+    return (
+        isinstance(tree, ast.Expr)
+        and isinstance(tree.value, ast.Constant)
+        and isinstance(tree.value.value, str)
+    )
+
+
+# --- parameters -----------------------------------------------------------------------------
+
+
+def _params(source: Source, found: dict[str, Binding]) -> tuple[Param, ...]:
+    function = source.function
+    arguments = function.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
+    defaults += arguments.defaults
+    called = _called_names(function)
+    bound = _bound_parameter(source)
+    params: list[Param] = []
+
+    def add(argument: ast.arg, kind: str, default: ast.expr | None) -> None:
+        is_bound = not params and argument.arg == bound
+        type_, assumed = _param_type(argument, default, found, called, is_bound)
+        if kind == "variadic":
+            type_ = "List[Tensor]" if type_ == "Tensor" else "object"
+        params.append(
+            Param(
+                name=argument.arg,
+                kind=kind,  # type: ignore[arg-type]
+                type=type_,
+                annotation=ast.unparse(argument.annotation) if argument.annotation else None,
+                default=_written(source, default) if default is not None else None,
+                bound=is_bound,
+                assumed=assumed,
+            )
+        )
+
+    for index, argument in enumerate(positional):
+        kind = "positional-only" if index < len(arguments.posonlyargs) else "positional"
+        add(argument, kind, defaults[index])
+    if arguments.vararg:
+        add(arguments.vararg, "variadic", None)
+    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults):
+        add(argument, "keyword-only", default)
+    if arguments.kwarg:
+        add(arguments.kwarg, "keywords", None)
+    return tuple(params)
+
+
+def _written(source: Source, node: ast.expr) -> str:
+    """An expression as the user wrote it: `1e-5`, not `1e-05`."""
+    if node.lineno != node.end_lineno:
+        return ast.unparse(node)
+    line = source.text.split("\n")[node.lineno - 1].encode()
+    return line[node.col_offset : node.end_col_offset].decode()
+
+
+def _bound_parameter(source: Source) -> str | None:
+    """``self`` of a method, ``cls`` of a class method: no gradient slot."""
+    if not source.in_class:
+        return None
+    decorators = {ast.unparse(d) for d in source.function.decorator_list}
+    positional = [*source.function.args.posonlyargs, *source.function.args.args]
+    if "staticmethod" in decorators or not positional:
+        return None
+    return positional[0].arg
+
+
+def _called_names(function: ast.AST) -> set[str]:
+    return {
+        node.func.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+
+
+def _param_type(
+    argument: ast.arg,
+    default: ast.expr | None,
+    found: dict[str, Binding],
+    called: set[str],
+    bound: bool,
+) -> tuple[str, bool]:
+    if bound:
+        return "object", False
+    if argument.annotation is not None:
+        type_ = from_annotation(argument.annotation, found)
+        if type_ == "Tensor" and _is_none(default):
+            return "Optional[Tensor]", False
+        return type_, False
+    if argument.arg in called:
+        return "object", False
+    if default is None:
+        return "Tensor", True
+    if _is_none(default):
+        return "Optional[Tensor]", True
+    return infer(default, {}, found), False
+
+
+def _is_none(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _unsupported_params(source: Source, params: tuple[Param, ...]) -> Iterator[Diagnostic]:
+    arguments = source.function.args
+    if arguments.kwarg:
+        yield diagnostic(
+            "S2S208",
+            source.span(arguments.kwarg),
+            f"{source.name} takes **{arguments.kwarg.arg}: there is no order in which backward "
+            "could return gradients for them",
+            hint="name each keyword, `def f(x, *, scale: float = 1.0)`",
+        )
+    variadic = next((p for p in params if p.kind == "variadic"), None)
+    if arguments.vararg and variadic is not None and variadic.type != "List[Tensor]":
+        yield diagnostic(
+            "S2S208",
+            source.span(arguments.vararg),
+            f"*{arguments.vararg.arg} of {source.name} is annotated as {variadic.annotation}; "
+            "only tensors can be taken in any number",
+            hint="name each parameter",
+        )
+    if arguments.vararg and arguments.kwonlyargs:
+        yield diagnostic(
+            "S2S208",
+            source.span(arguments.vararg),
+            f"{source.name} takes *{arguments.vararg.arg} and keyword-only parameters",
+            hint="name the tensors, or move the keywords in front of the star",
+        )
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    for param, node in zip([p for p in params if p.kind not in ("variadic", "keywords")], every):
+        if "Tensor]" in param.type and param.type != "Optional[Tensor]":
+            yield diagnostic(
+                "S2S208",
+                source.span(node),
+                f"parameter {param.name} of {source.name} is a collection of tensors "
+                f"({param.annotation}); gradients cannot flow through it",
+                hint=f"take the tensors one by one, or as the last parameter `*{param.name}`",
+            )
+
+
+# --- returns and outputs --------------------------------------------------------------------
+
+
+def _bad_returns(
+    source: Source, function: ast.FunctionDef, returns: list[ast.Return]
+) -> Iterator[Diagnostic]:
+    hint = "end every path in `return outputs, backward`, with `def backward(grad_output): ...` above"
+    if not returns:
+        nested = [n for n in ast.walk(function) if isinstance(n, ast.FunctionDef)][1:]
+        what = "does not return anything" if nested else "defines no backward and returns nothing"
+        yield diagnostic("S2S201", source.span(function), f"{source.name} {what}", hint=hint)
+        return
+    for statement in returns:
+        value = statement.value
+        if not isinstance(value, ast.Tuple) or len(value.elts) < 2:
+            shown = ast.unparse(value) if value else "nothing"
+            yield diagnostic(
+                "S2S201",
+                source.span(statement),
+                f"{source.name} returns {_short(shown)} here, not `outputs, backward`",
+                hint=hint,
+            )
+            continue
+        outputs = value.elts[:-1]
+        if len(outputs) == 1 and isinstance(outputs[0], ast.Tuple):
+            outputs = outputs[0].elts
+        if not outputs:
+            yield diagnostic(
+                "S2S201",
+                source.span(statement),
+                f"{source.name} returns no output beside backward",
+                hint=hint,
+            )
+        for output in outputs:
+            yield from _bad_output(source, output)
+    if falls_through(function.body):
+        last = function.body[-1]
+        yield diagnostic(
+            "S2S201",
+            source.span(last),
+            f"{source.name} can reach its end here without `return outputs, backward`",
+            hint=hint,
+        )
+
+
+def _bad_output(source: Source, output: ast.expr) -> Iterator[Diagnostic]:
+    if isinstance(output, ast.Starred):
+        yield diagnostic(
+            "S2S209",
+            source.span(output),
+            f"{source.name} returns *{ast.unparse(output.value)}: how many outputs that is "
+            "cannot be known",
+            hint="name the outputs, `return (a, b), backward`",
+        )
+    kinds = {ast.List: "list", ast.Dict: "dict", ast.Set: "set", ast.ListComp: "list"}
+    kinds |= {ast.DictComp: "dict", ast.SetComp: "set", ast.GeneratorExp: "generator"}
+    kind = kinds.get(type(output))
+    if isinstance(output, ast.Tuple):
+        kind = "nested tuple"
+    if kind:
+        yield diagnostic(
+            "S2S209",
+            source.span(output),
+            f"{source.name} returns a {kind}: autograd would detach the tensors in it",
+            hint="return a tuple of tensors, `return (a, b), backward`",
+        )
+
+
+def falls_through(body: Sequence[ast.stmt]) -> bool:
+    """Can control reach the end of this block?"""
+    return not any(_leaves(statement) for statement in body)
+
+
+def _leaves(node: ast.stmt) -> bool:
+    """Does control surely not pass this statement?"""
+    if isinstance(node, (ast.Return, ast.Raise)):
+        return True
+    if isinstance(node, ast.If):
+        return not falls_through(node.body) and not falls_through(node.orelse)
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        return not falls_through(node.body)
+    if isinstance(node, ast.Try):
+        if node.finalbody and not falls_through(node.finalbody):
+            return True
+        whole = [*node.body, *node.orelse]
+        return not falls_through(whole) and all(
+            not falls_through(handler.body) for handler in node.handlers
+        )
+    if isinstance(node, ast.While):
+        forever = isinstance(node.test, ast.Constant) and bool(node.test.value)
+        return forever and not any(isinstance(n, ast.Break) for n in same_scope(node))
+    if isinstance(node, ast.Match):
+        last = node.cases[-1]
+        wild = isinstance(last.pattern, ast.MatchAs) and last.pattern.pattern is None
+        total = wild and last.guard is None
+        return total and all(not falls_through(case.body) for case in node.cases)
+    return False
+
+
+def _short(text: str) -> str:
+    return f"`{text}`" if len(text) <= 40 else f"`{text[:37]}...`"
+
+
+def _outputs(
+    source: Source, returns: list[ast.Return], types: dict[str, str], found: dict[str, Binding]
+) -> tuple[tuple[Output, ...], bool]:
+    """What every return statement gives; they must agree in number."""
+    rows: list[list[ast.expr]] = []
+    singles: set[bool] = set()
+    for statement in returns:
+        assert isinstance(statement.value, ast.Tuple)
+        elements = statement.value.elts[:-1]
+        single = len(elements) == 1 and not isinstance(elements[0], ast.Tuple)
+        if len(elements) == 1 and isinstance(elements[0], ast.Tuple):
+            elements = elements[0].elts
+        rows.append(elements)
+        singles.add(single)
+    if len({len(row) for row in rows}) > 1 or len(singles) > 1:
+        spans = [source.span(r) for r in returns]
+        counts = "; ".join(f"line {s.line}: {len(row)}" for s, row in zip(spans, rows))
+        problem = diagnostic(
+            "S2S214",
+            spans[-1],
+            f"the return statements of {source.name} give different numbers of outputs ({counts})",
+            hint="return the same number of outputs on every path",
+        )
+        raise TransformError([problem])
+    outputs = tuple(_output(column, types, found) for column in zip(*rows))
+    return outputs, singles == {True}
+
+
+def _output(column: tuple[ast.expr, ...], types: dict[str, str], found: dict[str, Binding]) -> Output:
+    names = {e.id if isinstance(e, ast.Name) else None for e in column}
+    kinds = {infer(e, types, found) for e in column}
+    type_ = kinds.pop() if len(kinds) == 1 else ""
+    return Output(
+        name=names.pop() if len(names) == 1 else None,
+        type=type_,
+        differentiable=type_ != "IntTensor" and not (type_ and type_ in _NO_GRADIENT),
+    )
+
+
+_NO_GRADIENT = ("int", "float", "bool", "str", "None", "dtype", "device", "number", "List[int]")
+
+
+# --- backward -------------------------------------------------------------------------------
+
+
+def _backwards(
+    source: Source, body: tuple[Stmt, ...], returns: list[ast.Return]
+) -> tuple[Backward, ...]:
+    """The nested functions that the return statements may name, in the order of the text."""
+    found: dict[ast.FunctionDef | ast.Lambda, str] = {}
+    names: list[str] = []
+    for statement in returns:
+        assert isinstance(statement.value, ast.Tuple)
+        _resolve(source, body, statement.value.elts[-1], found, names)
+    for name in names:
+        _refuse_other_uses(source, body, returns, name)
+    nodes = nested_nodes(body)
+    trees = sorted(found, key=lambda t: (t.lineno, t.col_offset))
+    return tuple(_backward(tree, found[tree], nodes) for tree in trees)
+
+
+def _resolve(
+    source: Source,
+    body: tuple[Stmt, ...],
+    value: ast.expr,
+    found: dict[ast.FunctionDef | ast.Lambda, str],
+    names: list[str],
+) -> None:
+    """Collect the defs and lambdas that ``value`` may be."""
+    if isinstance(value, ast.Lambda):
+        found.setdefault(value, "backward")
+    elif isinstance(value, ast.IfExp):
+        _resolve(source, body, value.body, found, names)
+        _resolve(source, body, value.orelse, found, names)
+    elif isinstance(value, ast.Name) and _values_of(body, value.id):
+        if value.id in names:
+            return
+        names.append(value.id)
+        for bound in _values_of(body, value.id):
+            if isinstance(bound, ast.FunctionDef):
+                _refuse_decorated(source, bound)
+                found.setdefault(bound, value.id)
+            elif isinstance(bound, ast.Lambda):
+                found.setdefault(bound, value.id)
+            else:
+                assert isinstance(bound, ast.expr)
+                _resolve(source, body, bound, found, names)
+    else:
+        shown = _short(ast.unparse(value))
+        problem = diagnostic(
+            "S2S213",
+            source.span(value),
+            f"{source.name} returns {shown} as its backward: not a function nested in it",
+            hint=f"write `def backward(grad_output): ...` inside {source.name} and return that; "
+            "it may call anything",
+        )
+        raise TransformError([problem])
+
+
+def _values_of(body: tuple[Stmt, ...], name: str) -> list[ast.AST]:
+    """What is assigned to ``name`` in the body: functions, lambdas and other expressions."""
+    values: list[ast.AST] = []
+    for statement in body:
+        for node in same_scope(statement.tree):
+            if isinstance(node, ast.FunctionDef) and node.name == name:
+                values.append(node)
+            elif isinstance(node, ast.Assign):
+                for target in node.targets:
+                    values.extend(_assigned(target, node.value, name))
+            elif isinstance(node, ast.AnnAssign) and node.value is not None:
+                values.extend(_assigned(node.target, node.value, name))
+    return values
+
+
+def _assigned(target: ast.expr, value: ast.expr, name: str) -> Iterator[ast.AST]:
+    if isinstance(target, ast.Name) and target.id == name:
+        yield value
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        same = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts)
+        for index, element in enumerate(target.elts):
+            part = value.elts[index] if same else value  # type: ignore[attr-defined]
+            yield from _assigned(element, part, name)
+
+
+def _refuse_decorated(source: Source, function: ast.FunctionDef) -> None:
+    if function.decorator_list:
+        decorator = function.decorator_list[0]
+        problem = diagnostic(
+            "S2S212",
+            source.span(decorator),
+            f"backward of {source.name} is decorated with @{ast.unparse(decorator)}",
+            hint="write what the decorator does inside backward, for example `with torch.no_grad():`",
+        )
+        raise TransformError([problem])
+
+
+def _refuse_other_uses(
+    source: Source, body: tuple[Stmt, ...], returns: list[ast.Return], name: str
+) -> None:
+    """A backward that forward itself calls, or hands on, cannot be lifted out."""
+    last = {id(n) for r in returns for n in ast.walk(r.value.elts[-1])}  # type: ignore[union-attr]
+    for statement in body:
+        for node in ast.walk(statement.tree):
+            if not (isinstance(node, ast.Name) and node.id == name):
+                continue
+            if isinstance(node.ctx, ast.Load) and id(node) not in last:
+                if _is_alias(body, node):
+                    continue
+                problem = diagnostic(
+                    "S2S213",
+                    source.span(node),
+                    f"{name} of {source.name} is used for something else than the return",
+                    hint="move what both need into a nested helper function, and call that",
+                )
+                raise TransformError([problem])
+
+
+def _is_alias(body: tuple[Stmt, ...], name: ast.Name) -> bool:
+    """``other = backward``, which ``_resolve`` has followed."""
+    for statement in body:
+        for node in same_scope(statement.tree):
+            if isinstance(node, ast.Assign) and any(n is name for n in ast.walk(node.value)):
+                return isinstance(node.value, (ast.Name, ast.IfExp, ast.Tuple))
+    return False
+
+
+class _Nested(cst.CSTVisitor):
+    """The nested defs and lambdas, in the order they are written."""
+
+    def __init__(self) -> None:
+        self.defs: list[cst.FunctionDef] = []
+        self.lambdas: list[cst.Lambda] = []
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
+        self.defs.append(node)
+
+    def visit_Lambda(self, node: cst.Lambda) -> None:
+        self.lambdas.append(node)
+
+
+def nested_nodes(body: tuple[Stmt, ...]) -> dict[ast.AST, cst.CSTNode]:
+    """The libcst node of each nested def and lambda of the body."""
+    found: dict[ast.AST, cst.CSTNode] = {}
+    for statement in body:
+        trees = [n for n in ast.walk(statement.tree) if isinstance(n, _NESTED)]
+        if not trees:
+            continue
+        trees.sort(key=lambda t: (t.lineno, t.col_offset))
+        nested = _Nested()
+        statement.node.visit(nested)
+        found.update(zip([t for t in trees if isinstance(t, ast.FunctionDef)], nested.defs))
+        found.update(zip([t for t in trees if isinstance(t, ast.Lambda)], nested.lambdas))
+    return found
+
+
+_NESTED = (ast.FunctionDef, ast.Lambda)
+
+
+def _backward(
+    tree: ast.FunctionDef | ast.Lambda, name: str, nodes: dict[ast.AST, cst.CSTNode]
+) -> Backward:
+    node = nodes[tree]
+    every = [*tree.args.posonlyargs, *tree.args.args]
+    params = tuple(a.arg for a in every)
+    if isinstance(tree, ast.FunctionDef):
+        assert isinstance(node, cst.FunctionDef)
+        body = pair_up(node, tree)
+        if len(body) > 1 and _is_docstring(body[0]):
+            body = body[1:]
+        header = node.body.header if isinstance(node.body, cst.IndentedBlock) else None
+        comments = tuple(line for line in node.leading_lines if line.comment)
+        return Backward(name, params, body, tree.lineno, tree, comments, header)
+    assert isinstance(node, cst.Lambda)
+    line = cst.SimpleStatementLine([cst.Return(standalone(node.body))])
+    returned = ast.copy_location(ast.Return(tree.body), tree.body)
+    return Backward(name, params, (Stmt(line, returned, tree.lineno),), tree.lineno, tree)

@@ -1,0 +1,1 @@
+"""One rewrite a file: each takes a ``Pair`` and returns another."""

@@ -1,0 +1,181 @@
+"""What only one gradient needs is computed only when that gradient is asked for.
+
+    def f_backward(grad_out, x, w):        def f_backward(grad_out, x, w):
+        t = grad_out * w                       grad_x = grad_w = None
+        return t.exp(), grad_out * x  -->      if needs_input_grad[0]:
+                                                   t = grad_out * w
+                                                   grad_x = t.exp()
+                                               if needs_input_grad[1]:
+                                                   grad_w = grad_out * x
+                                               return grad_x, grad_w
+
+``needs_input_grad`` is PyTorch's: one bool per argument of forward. A backward with branches,
+in-place changes or names bound twice is left as it is written.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from ..ir import Pair, Stmt, replace
+from ..names import changed, fresh, reads, writes
+from ..syntax import code, from_node, listed, make, standalone, without_blank_lines
+
+__all__ = ["guard_gradients"]
+
+
+@dataclass
+class _Gradient:
+    """One element of the returned tuple while its statements are collected."""
+
+    value: cst.BaseExpression
+    tree: ast.expr
+    comments: list[str] = field(default_factory=list)
+    own: list[Stmt] = field(default_factory=list)
+    needs: set[str] = field(default_factory=set)
+
+
+def guard_gradients(pair: Pair) -> Pair:
+    """Put ``if needs_input_grad[i]:`` around the work of each gradient."""
+    if not pair.backward or not isinstance(pair.backward[-1].tree, ast.Return):
+        return pair
+    *body, last = pair.backward
+    gradients = _gradients(last)
+    slots = [i for i, is_slot in enumerate(pair.slots) if is_slot]
+    if gradients is None or len(gradients) != len(slots):
+        return pair
+    if sum(not _is_none(g.tree) for g in gradients) < 2 or not _movable(pair, body):
+        return pair
+    shared = _distribute(body, gradients)
+    names = _names(pair, gradients, slots)
+    guards: list[Stmt] = []
+    results: list[str] = []
+    for gradient, slot, name in zip(gradients, slots, names):
+        if not gradient.own and not _is_work(gradient.tree):
+            results.append(code(gradient.value).strip())
+            continue
+        results.append(name)
+        guards.append(_guard(gradient, slot, name))
+    if not guards:
+        return pair
+    guarded = [name for name in names if name in results]
+    unset = make(" = ".join(dict.fromkeys(guarded)) + " = None")
+    comments = [line for line in getattr(last.node, "leading_lines", ()) if line.comment]
+    unset = replace(unset, node=unset.node.with_changes(leading_lines=comments))
+    returned = make(listed("return ", results, "") if len(results) > 1 else f"return {results[0]}")
+    returned = replace(returned, line=last.line)
+    return replace(pair, backward=(*shared, unset, *guards, returned))
+
+
+def _gradients(last: Stmt) -> list[_Gradient] | None:
+    """The elements of the final literal tuple, with the comments written beside them."""
+    assert isinstance(last.tree, ast.Return)
+    node = last.node
+    if not isinstance(node, cst.SimpleStatementLine) or not isinstance(last.tree.value, ast.Tuple):
+        return None
+    returned = node.body[0]
+    assert isinstance(returned, cst.Return) and isinstance(returned.value, cst.Tuple)
+    if any(not isinstance(e, cst.Element) for e in returned.value.elements):
+        return None
+    gradients: list[_Gradient] = []
+    pending = _comments(returned.value.lpar[0].whitespace_after) if returned.value.lpar else []
+    for element, tree in zip(returned.value.elements, last.tree.value.elts):
+        gradient = _Gradient(standalone(element.value), tree, pending, needs=set(reads(tree)))
+        pending = []
+        if isinstance(element.comma, cst.Comma):
+            after = element.comma.whitespace_after
+            if isinstance(after, cst.ParenthesizedWhitespace):
+                if after.first_line.comment is not None:
+                    gradient.comments.append(after.first_line.comment.value)
+                pending = [e.comment.value for e in after.empty_lines if e.comment]
+        gradients.append(gradient)
+    return gradients
+
+
+def _comments(space: cst.BaseParenthesizableWhitespace) -> list[str]:
+    if not isinstance(space, cst.ParenthesizedWhitespace):
+        return []
+    lines = [space.first_line, *space.empty_lines]
+    return [line.comment.value for line in lines if line.comment is not None]
+
+
+def _is_none(tree: ast.expr) -> bool:
+    return isinstance(tree, ast.Constant) and tree.value is None
+
+
+def _is_work(tree: ast.expr) -> bool:
+    return not isinstance(tree, (ast.Name, ast.Constant))
+
+
+def _movable(pair: Pair, body: Sequence[Stmt]) -> bool:
+    """May assignments be put off? Not where a name is bound twice or a value changes."""
+    bound: set[str] = set(pair.grads)
+    for statement in body:
+        if _is_recompute(statement):
+            continue
+        if changed(statement.tree):
+            return False
+        for name in writes(statement.tree):
+            if name in bound:
+                return False
+            bound.add(name)
+    return not any(isinstance(n, ast.NamedExpr) for s in pair.backward for n in ast.walk(s.tree))
+
+
+def _is_recompute(statement: Stmt) -> bool:
+    return statement.line == 0 and isinstance(statement.tree, ast.If)
+
+
+def _distribute(body: Sequence[Stmt], gradients: list[_Gradient]) -> list[Stmt]:
+    """Hand each statement that one gradient alone needs to it; the others, in order."""
+    shared: list[Stmt] = []
+    always: set[str] = set()
+    for statement in reversed(body):
+        bound = set(writes(statement.tree))
+        users = [g for g in gradients if g.needs & bound]
+        simple = isinstance(statement.tree, ast.Assign) and not bound & always
+        if simple and len(users) == 1:
+            gradient = users[0]
+            gradient.own.insert(0, statement)
+            gradient.needs |= set(reads(statement.tree))
+            continue
+        shared.insert(0, statement)
+        always |= set(reads(statement.tree))
+    return shared
+
+
+def _names(pair: Pair, gradients: list[_Gradient], slots: list[int]) -> list[str]:
+    """A name for each gradient: the user's where the tuple holds one, else ``grad_<input>``."""
+    taken = set(pair.taken)
+    names: list[str] = []
+    for gradient, slot in zip(gradients, slots):
+        tree = gradient.tree
+        bound = {n for s in gradient.own for n in writes(s.tree)}
+        if isinstance(tree, ast.Name) and (tree.id in bound or not gradient.own):
+            names.append(tree.id)
+            continue
+        name = fresh(f"grad_{pair.arguments[slot]}", taken)
+        taken.add(name)
+        names.append(name)
+    return names
+
+
+def _guard(gradient: _Gradient, slot: int, name: str) -> Stmt:
+    body = [without_blank_lines(s.node) for s in gradient.own]
+    is_bound = isinstance(gradient.tree, ast.Name) and gradient.tree.id == name
+    if not is_bound:
+        target = cst.AssignTarget(cst.Name(name))
+        assign = cst.Assign([target], gradient.value)
+        body.append(cst.SimpleStatementLine([assign]))
+    lines = [cst.EmptyLine(comment=cst.Comment(text)) for text in gradient.comments]
+    if lines:
+        body[0] = body[0].with_changes(
+            leading_lines=[*lines, *getattr(body[0], "leading_lines", ())]
+        )
+    test = cst.parse_expression(f"needs_input_grad[{slot}]")
+    line = gradient.own[0].line if gradient.own else 0
+    return from_node(cst.If(test, cst.IndentedBlock(body)), line)

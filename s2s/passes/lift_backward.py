@@ -1,0 +1,285 @@
+"""The one lowering: backward comes out of the closure, and what it captured is handed over.
+
+    def swish(x):                          def swish_forward(x):
+        s = torch.sigmoid(x)                   s = torch.sigmoid(x)
+        def backward(grad_out):      -->       return x * s, (x, s)
+            return grad_out * s * x
+        return x * s, backward             def swish_backward(grad_out, x, s):
+                                               return grad_out * s * x
+
+Where a function can return one of several backwards, each is numbered, forward hands over the
+number, and the lifted backward branches on it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+
+import libcst as cst
+
+from ..captures import helpers_of
+from ..check import differentiable_slots, mutated_inputs
+from ..flow import bound_at_returns
+from ..infer import is_plain, is_tensor
+from ..ir import Backward, Capture, Constant, Keep, Pair, Rule, Saved, Stmt
+from ..names import fresh, reads, writes
+from ..parse import nested_nodes
+from ..source import bindings
+from ..syntax import block, from_node, make, rename, replace_returns, standalone
+
+__all__ = ["keep_for", "lift_backward"]
+
+
+def lift_backward(
+    rule: Rule, captures: tuple[Capture, ...], constants: tuple[Constant, ...]
+) -> Pair:
+    """The forward and backward of ``rule`` as two functions of their arguments alone."""
+    kept = [c for c in captures if c.kind != "helper"]
+    names = [c.name for c in kept]
+    taken = _all_names(rule)
+    branch = fresh("branch", taken) if _needs_branch(rule) else None
+    saved = tuple(Saved(c.name, keep_for(c.type), c.type) for c in kept)
+    if branch:
+        saved = (Saved(branch, "plain", "int"), *saved)
+    forward = _forward(rule, [s.name for s in saved], branch)
+    forward = (*_unbound_first(rule, captures), *forward)
+    helpers = _helper_statements(rule, captures)
+    grads, bodies = _bodies(rule, set(names) | {c.name for c in captures})
+    backward = (*helpers, *(_branches(bodies, branch) if branch else bodies[0]))
+    only = rule.backwards[0]
+    imports, torch_name = _imports(rule, forward, backward)
+    return Pair(
+        name=rule.name,
+        source=rule.source,
+        params=rule.params,
+        constants=constants,
+        outputs=rule.outputs,
+        single=rule.single,
+        forward=forward,
+        grads=grads,
+        backward=backward,
+        saved=saved,
+        slots=tuple(not p.bound for p in rule.params) + (False,) * sum(c.lifted for c in constants),
+        imports=imports,
+        torch=torch_name,
+        taken=frozenset(taken | {torch_name}),
+        dirty=tuple(mutated_inputs(rule)),
+        comments=() if branch else only.comments,
+        header=None if branch else only.header,
+    )
+
+
+def keep_for(type_: str) -> Keep:
+    """How a value of a type is kept for backward."""
+    if is_tensor(type_):
+        return "tensor"
+    if type_ == "List[Tensor]":
+        return "tensors"
+    return "plain" if is_plain(type_) else "either"
+
+
+def _all_names(rule: Rule) -> set[str]:
+    tree = rule.source.function
+    names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    names |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
+    return names | set(rule.locals)
+
+
+def _needs_branch(rule: Rule) -> bool:
+    """Is there a choice between backwards, or one that stands where it cannot just be dropped?"""
+    if len(rule.backwards) > 1:
+        return True
+    tree = rule.backwards[0].tree
+    if isinstance(tree, ast.FunctionDef):
+        return False
+    for statement in rule.body:
+        if isinstance(statement.tree, (ast.Assign, ast.AnnAssign)):
+            if statement.tree.value is tree:
+                targets = getattr(statement.tree, "targets", [None])
+                return len(targets) > 1 or not isinstance(targets[0], (ast.Name, type(None)))
+            if any(n is tree for n in ast.walk(statement.tree)):
+                return True
+    return False
+
+
+# --- forward --------------------------------------------------------------------------------
+
+
+class _Lift(cst.CSTTransformer):
+    """Takes the backwards out of forward, or puts their numbers in their place."""
+
+    def __init__(self, numbers: Mapping[cst.CSTNode, int], tagged: bool) -> None:
+        self.numbers = numbers
+        self.tagged = tagged
+
+    def leave_FunctionDef(
+        self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
+    ) -> cst.BaseStatement | cst.RemovalSentinel:
+        if original_node not in self.numbers:
+            return updated_node
+        if not self.tagged:
+            return cst.RemoveFromParent()
+        number = self.numbers[original_node]
+        return make(f"{original_node.name.value} = {number}").node
+
+    def leave_Lambda(
+        self, original_node: cst.Lambda, updated_node: cst.Lambda
+    ) -> cst.BaseExpression:
+        if original_node not in self.numbers:
+            return updated_node
+        return cst.Integer(str(self.numbers[original_node]))
+
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
+        if updated_node.body:
+            return updated_node
+        return updated_node.with_changes(body=[make("pass").node])
+
+
+def _forward(rule: Rule, saved: list[str], branch: str | None) -> tuple[Stmt, ...]:
+    """The body with the backwards gone and ``outputs, (saved...)`` returned."""
+    nodes = nested_nodes(rule.body)
+    numbers = {nodes[b.tree]: i for i, b in enumerate(rule.backwards)}
+    trees = {b.tree for b in rule.backwards}
+    visitor = _Lift(numbers, branch is not None)
+    body: list[Stmt] = []
+    for statement in rule.body:
+        if not any(n in trees for n in ast.walk(statement.tree)):
+            body.append(statement)
+            continue
+        if branch is None and _only_binds(statement.tree, trees):
+            continue
+        node = statement.node
+        if branch is not None and statement.tree in trees:
+            assert isinstance(node, cst.FunctionDef)
+            comments = [line for line in node.leading_lines if line.comment]
+            number = make(f"{node.name.value} = {numbers[node]}").node
+            body.append(from_node(number.with_changes(leading_lines=comments), statement.line))
+            continue
+        changed = node.visit(visitor)
+        assert isinstance(changed, cst.BaseStatement)
+        if isinstance(statement.tree, ast.Return):  # its tree is replaced below
+            body.append(Stmt(changed, statement.tree, statement.line))
+        else:
+            body.append(from_node(changed, statement.line))
+    return replace_returns(body, lambda node, _: [_returned(node, saved, branch)])
+
+
+def _only_binds(tree: ast.stmt, trees: set[ast.FunctionDef | ast.Lambda]) -> bool:
+    """``def backward`` or ``backward = lambda ...``: nothing else happens there."""
+    return tree in trees or (
+        isinstance(tree, (ast.Assign, ast.AnnAssign)) and tree.value in trees
+    )
+
+
+def _returned(node: cst.Return, saved: list[str], branch: str | None) -> cst.Return:
+    """``return outputs, backward`` as ``return outputs, (saved...)``."""
+    assert isinstance(node.value, cst.Tuple)
+    *outputs, last = [element.value for element in node.value.elements]
+    if len(outputs) == 1:
+        value = standalone(outputs[0])
+        if isinstance(value, cst.Tuple) and not value.lpar:
+            value = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+    else:
+        value = cst.Tuple([cst.Element(standalone(o)) for o in outputs])
+    kept: list[cst.BaseExpression] = [cst.Name(name) for name in saved]
+    if branch:
+        kept[0] = last
+    handed = cst.Tuple([cst.Element(k) for k in kept])
+    return cst.Return(cst.Tuple([cst.Element(value), cst.Element(handed)], lpar=[], rpar=[]))
+
+
+def _unbound_first(rule: Rule, captures: tuple[Capture, ...]) -> tuple[Stmt, ...]:
+    """``s = None`` for captures that some way to a return leaves unbound."""
+    params = {p.name for p in rule.params}
+    marks = [b.tree for b in rule.backwards] if len(rule.backwards) == 1 else []
+    ends = bound_at_returns([s.tree for s in rule.body], params, marks)
+    bound = frozenset.intersection(*ends) if ends else frozenset()
+    own = [c for c in captures if c.kind in ("output", "intermediate")]
+    return tuple(make(f"{c.name} = None") for c in own if c.name not in bound | params)
+
+
+# --- backward -------------------------------------------------------------------------------
+
+
+def _helper_statements(rule: Rule, captures: tuple[Capture, ...]) -> tuple[Stmt, ...]:
+    """The definitions of nested helpers that backward calls, in the order of forward."""
+    wanted = {c.name for c in captures if c.kind == "helper"}
+    known = helpers_of(rule)
+    return tuple(s for s in rule.body if any(n in wanted and n in known for n in writes(s.tree)))
+
+
+def _bodies(rule: Rule, outer: set[str]) -> tuple[tuple[str, ...], list[tuple[Stmt, ...]]]:
+    """The output gradients' names, and each backward's body with its names made distinct."""
+    first = rule.backwards[0]
+    positions = differentiable_slots(first, rule)
+    taken = _all_names(rule)
+    grads = [""] * len(rule.outputs)
+    for name, position in zip(first.params, positions):
+        grads[position] = fresh(name, taken) if name in outer else name
+    for index, name in enumerate(grads):
+        if not name:
+            grads[index] = fresh("_", set(grads) | taken)
+    return tuple(grads), [_body(rule, b, tuple(grads), outer) for b in rule.backwards]
+
+
+def _body(
+    rule: Rule, backward: Backward, grads: tuple[str, ...], outer: set[str]
+) -> tuple[Stmt, ...]:
+    positions = differentiable_slots(backward, rule)
+    names = {
+        name: grads[position]
+        for name, position in zip(backward.params, positions)
+        if name != grads[position]
+    }
+    taken = _all_names(rule) | set(grads)
+    local = {n for s in backward.body for n in writes(s.tree)} - set(backward.params)
+    for name in sorted(local):
+        if name in outer or name in set(grads) - set(backward.params):
+            names[name] = fresh(name, taken)
+    if not names:
+        return backward.body
+    return tuple(rename(s, names) for s in backward.body)
+
+
+def _branches(bodies: Sequence[tuple[Stmt, ...]], branch: str) -> tuple[Stmt, ...]:
+    """``if branch == 0: ... elif ...``, one arm a backward."""
+    otherwise: cst.If | cst.Else = cst.Else(block(bodies[-1]))
+    if len(bodies) == 1:
+        return bodies[0]
+    for number in range(len(bodies) - 2, -1, -1):
+        test = cst.parse_expression(f"{branch} == {number}")
+        otherwise = cst.If(test, block(bodies[number]), orelse=otherwise)
+    assert isinstance(otherwise, cst.If)
+    line = bodies[0][0].line if bodies[0] else 0
+    return (from_node(otherwise, line),)
+
+
+# --- what the text needs ----------------------------------------------------------------------
+
+
+def _imports(
+    rule: Rule, forward: Sequence[Stmt], backward: Sequence[Stmt]
+) -> tuple[tuple[str, ...], str]:
+    """The import statements that the lifted functions need, and what torch is called there."""
+    found = bindings(rule.source.tree)
+    spelled = [
+        name
+        for name, b in found.items()
+        if b.kind == "import" and b.origin == "torch" and name not in rule.locals
+    ]
+    taken = set(rule.locals) | {n for n, b in found.items() if b.origin != "torch"}
+    name = ("torch" if "torch" in spelled else spelled[0]) if spelled else fresh("torch", taken)
+    first = "import torch" if name == "torch" else f"import torch as {name}"
+    read = {n for s in (*forward, *backward) for n in reads(s.tree)}
+    own = set(rule.locals)
+    statements = {
+        b.statement: None
+        for n, b in found.items()
+        if n in read and n not in own and b.kind == "import" and b.statement != first
+    }
+    return (first, *statements), name
+
+

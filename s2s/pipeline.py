@@ -1,0 +1,78 @@
+"""The order of everything, on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from .captures import captures, constants
+from .check import check
+from .emit.eager import emit_eager
+from .emit.func import emit_func
+from .emit.op import emit_op
+from .emit.torchscript import emit_torchscript
+from .errors import TransformError
+from .ir import Emitted, Pair, Rule, Source, Stage
+from .parse import parse
+from .passes.guard_gradients import guard_gradients
+from .passes.lift_backward import lift_backward
+from .passes.plain_forward import plain_forward
+from .passes.recompute_intermediates import recompute_always, recompute_intermediates
+from .verify import verify
+
+__all__ = ["FORMS", "emit", "lift", "read", "saved_names", "stages"]
+
+Pass = Callable[[Pair], Pair]
+
+# what each form does to the lifted pair, in this order
+FORMS: Mapping[str, tuple[Pass, ...]] = {
+    "eager": (
+        recompute_intermediates,  # before the guards: it reads the same saved values
+        guard_gradients,
+    ),
+    "torchscript": (),
+    "func": (recompute_always,),
+    "op": (plain_forward,),
+}
+
+
+def read(source: Source) -> Rule:
+    """The rule of one function, or TransformError with all its problems."""
+    rule = parse(source)
+    problems = check(rule)
+    if problems:
+        raise TransformError(problems)
+    return rule
+
+
+def lift(rule: Rule) -> Pair:
+    """The lifted pair that every form starts from."""
+    pair = lift_backward(rule, captures(rule), constants(rule))
+    return verify(pair, "lift_backward")
+
+
+def stages(pair: Pair, form: str) -> tuple[Stage, ...]:
+    """The pair after the lowering and after each pass of a form."""
+    done = [Stage("lift_backward", pair)]
+    for step in FORMS[form]:
+        pair = verify(step(pair), step.__name__)
+        done.append(Stage(step.__name__, pair))
+    return tuple(done)
+
+
+def emit(
+    pair: Pair,
+    form: str,
+    types: Mapping[str, str] | None = None,
+    literals: Mapping[str, str] | None = None,
+) -> Emitted:
+    """One form of a lifted pair as text. ``types`` and ``literals`` are for "torchscript"."""
+    final = stages(pair, form)[-1].pair
+    if form == "torchscript":
+        return emit_torchscript(final, types, literals)
+    return {"eager": emit_eager, "func": emit_func, "op": emit_op}[form](final)
+
+
+def saved_names(pair: Pair, literals: Mapping[str, str]) -> tuple[str, ...]:
+    """What the TorchScript form hands from forward to backward: not what it writes down."""
+    known = {c.name for c in pair.constants if c.literal is not None} | set(literals)
+    return tuple(s.name for s in pair.saved if s.name not in known)

@@ -1,0 +1,392 @@
+"""The torch side of one compiled function: its forms, made when they are first needed."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from . import load, operator, pipeline, scripted
+from .emit.call import CELLS, emit_call, watched
+from .emit.eager import hidden
+from .emit.func import extra_outputs
+from .ir import Emitted, Rule
+from .parse import retyped
+
+__all__ = ["Compiled"]
+
+_transforms_active = torch._C._are_functorch_transforms_active
+_Apply = Callable[..., Any]
+
+
+class Compiled:
+    """One decorated function: the lifted pair, and every form of it.
+
+    ``cells`` are the variables of enclosing functions that it reads, shared with the function that
+    the user wrote, so that two products of one factory share code and not state.
+    """
+
+    def __init__(
+        self,
+        rule: Rule,
+        scope: dict[str, Any],
+        cells: Mapping[str, types.CellType],
+        defaults: tuple[tuple[Any, ...] | None, dict[str, Any] | None],
+    ) -> None:
+        self.rule = rule
+        self.pair = pipeline.lift(rule)
+        self.scope = scope
+        self.cells = cells
+        self.defaults = defaults
+        self.texts: dict[str, Emitted] = {}
+        self.variants: dict[tuple[str, ...], Compiled] = {}
+        self.Function: type[torch.autograd.Function] = self._made("eager")[0]
+        self.run: _Apply = self._made("op")[0]
+        self.apply = self._stripped(_single_level(self.Function), self._hidden("eager"))
+        self.module = Constants(self)
+        self.function = self._call()
+
+    # --- texts ------------------------------------------------------------------------------
+
+    def text(self, form: str) -> Emitted:
+        """The text of a form, entered in linecache the first time."""
+        if form not in self.texts:
+            if form == "call":
+                emitted = emit_call(self.pair)
+            elif form == "torchscript":
+                emitted = scripted.typed(self)
+            else:
+                emitted = pipeline.emit(self.pair, form)
+            self.texts[form] = load.register(emitted)
+        return self.texts[form]
+
+    def _made(self, form: str) -> tuple[Any, ...]:
+        emitted = self.text(form)
+        made = load.load(emitted, self.scope, self.pair.torch, lazy=form == "torchscript")
+        return tuple(made[name] for name in emitted.names)
+
+    def _hidden(self, form: str) -> int:
+        """How many extra outputs a form's Function returns."""
+        if form == "func":
+            return len(extra_outputs(pipeline.stages(self.pair, form)[-1].pair))
+        return len(hidden(pipeline.stages(self.pair, form)[-1].pair))
+
+    def _stripped(self, apply: _Apply, extra: int) -> _Apply:
+        """``apply`` without the extra outputs."""
+        if not extra:
+            return apply
+        count = len(self.pair.outputs)
+        if self.pair.single:
+            return lambda *args: apply(*args)[0]
+        return lambda *args: apply(*args)[:count]
+
+    # --- the forms --------------------------------------------------------------------------
+
+    @functools.cached_property
+    def Func(self) -> type[torch.autograd.Function]:
+        """The class for function transforms."""
+        made: type[torch.autograd.Function] = self._made("func")[0]
+        return made
+
+    @functools.cached_property
+    def func_apply(self) -> _Apply:
+        """The func form through ``torch.func``'s own dispatch."""
+        return self._stripped(self.Func.apply, self._hidden("func"))
+
+    @functools.cached_property
+    def pair_functions(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """The lifted forward and backward as plain Python functions."""
+        forward, backward = self._made("torchscript")
+        return forward, backward
+
+    @functools.cached_property
+    def scripted(self) -> scripted.Scripted:
+        return scripted.Scripted(self)
+
+    @functools.cached_property
+    def autocast_apply(self) -> _Apply:
+        """The eager form whose backward runs under the autocast state of its forward."""
+        return self._stripped(_single_level(_under_autocast(self.Function)), self._hidden("eager"))
+
+    @functools.cached_property
+    def op(self) -> Any:
+        """The operator's only overload, ``torch.ops.s2s.<name>.default``, or None."""
+        return operator.define(self)
+
+    def differentiable(self, *args: Any) -> Any:
+        """What the operator's Autograd kernel does: the user's rule at this level alone."""
+        if forward_ad._current_level >= 0:
+            return self._stripped(_single_level(self.Func), self._hidden("func"))(*args)
+        if not torch.is_grad_enabled():
+            return self.run(*args)
+        if not any(isinstance(a, Tensor) and a.requires_grad for a in args):
+            return self.run(*args)
+        if torch._C._is_any_autocast_enabled():
+            return self.autocast_apply(*args)
+        return self.apply(*args)
+
+    # --- the function that users call -------------------------------------------------------
+
+    def _call(self) -> types.FunctionType:
+        emitted = self.text("call")
+        maker = load.load(emitted, self.scope, self.pair.torch, lazy=True)[emitted.names[0]]
+        parts = {
+            "is_scripting": torch.jit.is_scripting,
+            "is_compiling": torch.compiler.is_compiling,
+            "is_grad_enabled": torch.is_grad_enabled,
+            "transforms_active": _transforms_active,
+            "autocast_active": torch._C._is_any_autocast_enabled,
+            "forward_ad": forward_ad,
+            "Tensor": Tensor,
+            "s2s": self.module,
+            "run": self.run,
+            "apply": self.apply,
+        }
+        lifted = [c.name for c in self.pair.constants if c.lifted]
+        made: types.FunctionType = maker(*[None] * len(lifted), *(parts[name] for name in CELLS))
+        ours = dict(zip(made.__code__.co_freevars, made.__closure__ or ()))
+        closure = tuple(self.cells.get(n, cell) for n, cell in ours.items())
+        positional, keywords = self.defaults
+        function = types.FunctionType(
+            made.__code__, self.scope, self.pair.name, positional, closure
+        )
+        function.__kwdefaults__ = keywords
+        return function
+
+    def constant(self, name: str) -> Any:
+        """The value, now, of a name from outside the function."""
+        if name in self.cells:
+            return self.cells[name].cell_contents
+        if name in self.scope:
+            return self.scope[name]
+        raise NameError(f"name {name!r} is not defined (read by {self.pair.name})")
+
+    def variant(self, args: tuple[Any, ...]) -> Compiled:
+        """The same function for inputs that are not what their parameters seem to be.
+
+        ``f(x, 2.0)`` where nothing says that the second parameter may be a number, or a tensor for
+        a parameter with a number as its default. Made once per combination.
+        """
+        names = self.pair.arguments
+        fixed = {p.name for p in self.pair.params if p.bound or p.kind == "variadic"}
+        kinds = tuple(
+            "" if name in fixed else _kind(value) for name, value in zip(names, args)
+        )
+        if kinds not in self.variants:
+            given = {n: k for n, k in zip(names, kinds) if k}
+            rule = retyped(self.rule, given)
+            self.variants[kinds] = Compiled(rule, self.scope, self.cells, self.defaults)
+        return self.variants[kinds]
+
+
+def _kind(value: Any) -> str:
+    """The type name of an argument for a variant."""
+    if isinstance(value, Tensor):
+        return "Tensor"
+    if value is None:
+        return "Optional[Tensor]"
+    known = {bool: "bool", int: "int", float: "float", str: "str", complex: "complex"}
+    return known.get(type(value), "object")
+
+
+def _single_level(cls: type[torch.autograd.Function]) -> _Apply:
+    """``apply`` of the base class: one autograd node, without functorch's unwrapping."""
+    apply: _Apply = super(torch.autograd.Function, cls).apply  # type: ignore[misc]
+    return apply
+
+
+def _under_autocast(cls: type[torch.autograd.Function]) -> type[torch.autograd.Function]:
+    """A subclass that remembers forward's autocast state for backward."""
+
+    def forward(ctx: Any, *args: Any) -> Any:
+        ctx.autocast_states = _autocast_states()
+        return cls.forward(ctx, *args)
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        with _Autocast(ctx.autocast_states):
+            return cls.backward(ctx, *grads)
+
+    body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    made: type[torch.autograd.Function] = type(cls.__name__, (cls,), body)
+    return made
+
+
+_DEVICES = ("cpu", "cuda")
+
+
+def _autocast_states() -> tuple[tuple[str, bool, torch.dtype], ...]:
+    return tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _DEVICES)
+
+
+class _Autocast:
+    """Enters a recorded autocast state of every device type that differs from today's."""
+
+    def __init__(self, states: tuple[tuple[str, bool, torch.dtype], ...]) -> None:
+        now = _autocast_states()
+        self.contexts = [
+            torch.autocast(device, enabled=enabled, dtype=dtype)
+            for (device, enabled, dtype), today in zip(states, now)
+            if (enabled, dtype) != today[1:]
+        ]
+
+    def __enter__(self) -> None:
+        for context in self.contexts:
+            context.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        for context in reversed(self.contexts):
+            context.__exit__(*error)
+
+
+class Constants(types.ModuleType):
+    """What the calling text reads as ``s2s``.
+
+    A module, because TorchScript takes the attributes of modules, and of nothing else, as
+    constants: ``s2s.op`` is the operator, and ``s2s.alpha`` the number that ``alpha`` is when
+    a caller is scripted.
+    """
+
+    def __init__(self, compiled: Compiled) -> None:
+        super().__init__("s2s")
+        paths: dict[str, list[tuple[str, ...]]] = {}
+        for value in watched(compiled.pair):
+            paths.setdefault(value.name, []).append(value.path)
+        self.__dict__["_compiled"] = compiled
+        self.__dict__["_paths"] = tuple(paths.items())
+        self.__dict__["transformed"] = _transformed(compiled)
+        self.__dict__["holds_tensor"] = holds_tensor
+
+    def __getattr__(self, name: str) -> Any:
+        compiled: Compiled = self.__dict__["_compiled"]
+        if name == "op":
+            if compiled.op is None:
+                raise operator.no_operator(compiled)
+            return compiled.op.overloadpacket
+        if name in compiled.cells:
+            return compiled.constant(name)
+        raise AttributeError(name)
+
+    def other(self, *args: Any) -> Any:
+        """A call whose arguments are not what their parameters seem to be."""
+        compiled: Compiled = self.__dict__["_compiled"]
+        refuse_nested(compiled, args)
+        chosen = compiled.variant(args)
+        if chosen.pair.params == compiled.pair.params:  # nothing to change: a list without tensors
+            return compiled.differentiable(*args)
+        count = len(compiled.pair.params)
+        positional = [a for p, a in zip(compiled.pair.params, args) if p.kind != "keyword-only"]
+        keywords = {
+            p.name: a for p, a in zip(compiled.pair.params, args[:count]) if p.kind == "keyword-only"
+        }
+        return chosen.function(*positional, **keywords)
+
+    def autocast(self, *args: Any) -> Any:
+        """A call that asks for a gradient, under autocast."""
+        return self.__dict__["_compiled"].autocast_apply(*args)
+
+    def outputs(self, value: Any) -> Any:
+        """Outputs whose type the text did not tell: tensors, or an error."""
+        compiled: Compiled = self.__dict__["_compiled"]
+        for one in (value,) if compiled.pair.single else value:
+            if not isinstance(one, Tensor) and holds_tensor(one):
+                raise TypeError(
+                    f"{compiled.pair.name} returned a {type(one).__name__} of tensors as one of "
+                    "its outputs; autograd would detach them. Return a tuple of tensors"
+                )
+        return value
+
+    def refuse_trainable(self, *values: Any) -> None:
+        """Tensors from outside the function are constants: one that requires grad is refused."""
+        for (name, paths), value in zip(self.__dict__["_paths"], values):
+            for path in paths:
+                _refuse_trainable(self.__dict__["_compiled"], name, path, value)
+
+
+def _refuse_trainable(
+    compiled: Compiled, name: str, path: tuple[str, ...], value: Any
+) -> None:
+    shown = name
+    steps = [(shown, value)] if not path or isinstance(value, Tensor) else []
+    for attribute in path:
+        value = getattr(value, attribute, None)
+        shown = f"{shown}.{attribute}"
+        steps.append((shown, value))
+    for where, found in steps:
+        if isinstance(found, Tensor):
+            trained = found.requires_grad or _has_tangent(found)
+        elif isinstance(found, torch.nn.Module):
+            trained = any(p.requires_grad for p in found.parameters())
+        else:
+            trained = False
+        if trained:
+            raise RuntimeError(
+                f"{compiled.pair.name} reads {where} from outside, and it requires grad: "
+                "backward would give it no gradient. Pass it to the function as an argument"
+            )
+
+
+def _has_tangent(tensor: Tensor) -> bool:
+    if forward_ad._current_level < 0:
+        return False
+    return forward_ad.unpack_dual(tensor).tangent is not None
+
+
+def holds_tensor(value: Any) -> bool:
+    """Is it a tensor, or a list, tuple or dict with one somewhere inside?"""
+    if isinstance(value, Tensor):
+        return True
+    if isinstance(value, dict):
+        return any(holds_tensor(v) for v in value.values())
+    if isinstance(value, (list, tuple)):
+        return any(holds_tensor(v) for v in value)
+    return False
+
+
+def refuse_nested(compiled: Compiled, args: tuple[Any, ...]) -> None:
+    """Collections of tensors that require grad would be detached: an error."""
+
+    def trained(value: Any) -> bool:
+        if isinstance(value, Tensor):
+            return value.requires_grad
+        if isinstance(value, dict):
+            return any(map(trained, value.values()))
+        return isinstance(value, (list, tuple)) and any(map(trained, value))
+
+    for name, value in zip(compiled.pair.arguments, args):
+        if not isinstance(value, Tensor) and trained(value):
+            raise TypeError(
+                f"{compiled.pair.name}: {name} is a {type(value).__name__} of tensors, and one of "
+                "them requires grad; gradients cannot flow through it. Pass the tensors one by one"
+            )
+
+
+def _transformed(compiled: Compiled) -> Callable[..., Any]:
+    """Calls under torch.compile, torch.export, function transforms and forward-mode AD."""
+    is_compiling = torch.compiler.is_compiling
+    is_exporting = torch.compiler.is_exporting
+    cls = compiled.Function
+    extra = compiled._hidden("eager")
+    count, single = len(compiled.pair.outputs), compiled.pair.single
+
+    def transformed(*args: Any) -> Any:
+        if is_compiling():
+            if is_exporting() or _transforms_active():
+                return operator.call(compiled, args)
+            out = cls.apply(*args)
+            if extra:
+                return out[0] if single else out[:count]
+            return out
+        if compiled.pair.dirty:
+            raise RuntimeError(
+                f"{compiled.pair.name} changes an input in place: it has no form for function "
+                "transforms and forward-mode AD. Return a new tensor instead"
+            )
+        return compiled.func_apply(*args)
+
+    return transformed
+

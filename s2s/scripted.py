@@ -1,0 +1,148 @@
+"""The TorchScript form at run time: types that TorchScript infers, errors at the user's line."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import load, pipeline
+from .errors import TransformError, diagnostic
+from .ir import Emitted
+
+if TYPE_CHECKING:
+    from .runtime import Compiled
+
+__all__ = ["Scripted", "typed"]
+
+
+class Scripted:
+    """``f.scripted``: the pair as ``torch.jit.ScriptFunction``s, compiled when asked for.
+
+    Raises TransformError (S2S301) at the user's line where TorchScript cannot compile it.
+    """
+
+    def __init__(self, compiled: Compiled) -> None:
+        self._compiled = compiled
+
+    @functools.cached_property
+    def _pair(self) -> tuple[torch.jit.ScriptFunction[..., Any], torch.jit.ScriptFunction[..., Any]]:
+        emitted = self._compiled.text("torchscript")
+        load.register(emitted)
+        forward, backward = self._compiled.pair_functions
+        return script(self._compiled, emitted, forward), script(self._compiled, emitted, backward)
+
+    @property
+    def forward(self) -> torch.jit.ScriptFunction[..., Any]:
+        """``inputs -> (outputs, saved)``."""
+        return self._pair[0]
+
+    @property
+    def backward(self) -> torch.jit.ScriptFunction[..., Any]:
+        """``(grad_outputs, *saved) -> gradients``."""
+        return self._pair[1]
+
+
+def typed(compiled: Compiled) -> Emitted:
+    """The TorchScript text with the types that TorchScript finds in it; where it cannot compile
+    the function, the text with the types that the source tells."""
+    literals = _literals(compiled)
+    plain = pipeline.emit(compiled.pair, "torchscript", literals=literals)
+    try:
+        return pipeline.emit(compiled.pair, "torchscript", _found(compiled, literals), literals)
+    except TransformError:
+        return plain
+
+
+def _found(compiled: Compiled, literals: dict[str, str]) -> dict[str, str]:
+    """Compile forward without annotations of what it returns, then backward with what that gave."""
+    none = {"forward ->": "-", "backward ->": "-"}
+    found: dict[str, str] = {}
+    for index, which in enumerate(("forward ->", "backward ->")):
+        emitted = load.register(pipeline.emit(compiled.pair, "torchscript", none | found, literals))
+        made = load.load(emitted, compiled.scope, compiled.pair.torch, lazy=True)
+        function = made[emitted.names[index]]
+        kind = script(compiled, emitted, function).schema.returns[0].type
+        load.forget(emitted)
+        found[which] = _spelled(kind)
+        if which == "forward ->":
+            kept = pipeline.saved_names(compiled.pair, literals)
+            found |= {n: _spelled(t) for n, t in zip(kept, kind.elements()[1].elements())}
+    return found
+
+
+def _spelled(kind: Any) -> str:
+    """A TorchScript type as an annotation."""
+    text = str(kind.annotation_str)
+    text = re.sub(r"\bDevice\b", "torch.device", text)
+    text = re.sub(r"\bNoneType\b", "None", text)
+    return text.replace("number", "float") if text == "number" else text
+
+
+def _literals(compiled: Compiled) -> dict[str, str]:
+    """Outside names whose values can be written down."""
+    found = {}
+    for constant in compiled.pair.constants:
+        try:
+            text = _literal(compiled.constant(constant.name))
+        except (NameError, ValueError):
+            continue
+        if text is not None:
+            found[constant.name] = text
+    return found
+
+
+def _literal(value: Any) -> str | None:
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    if isinstance(value, (bool, int, float, str, type(None), torch.dtype)):
+        return repr(value)
+    if isinstance(value, torch.device):
+        return f'torch.device("{value}")'
+    if isinstance(value, (list, tuple)) and value and all(type(v) in (int, float) for v in value):
+        return repr(value)
+    return None
+
+
+def script(
+    compiled: Compiled, emitted: Emitted, function: types.FunctionType
+) -> torch.jit.ScriptFunction[..., Any]:
+    """``torch.jit.script``, with its errors moved to the line that the user wrote."""
+    import warnings
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            made: torch.jit.ScriptFunction[..., Any] = torch.jit.script(function)
+            return made
+    except Exception as error:  # TorchScript raises RuntimeError, NotSupportedError, TypeError...
+        raise _moved(compiled, emitted, error) from error
+
+
+def _moved(compiled: Compiled, emitted: Emitted, error: Exception) -> TransformError:
+    source = compiled.rule.source
+    message = str(error)
+    found = re.findall(rf'File "{re.escape(emitted.file)}", line (\d+)', message)
+    number = _users_line(emitted, int(found[-1])) if found else 0
+    span = source.line_span(number or source.function.lineno)
+    first = next((row.strip() for row in message.splitlines() if row.strip(" :")), "")
+    problem = diagnostic(
+        "S2S301",
+        span,
+        f"TorchScript cannot compile {compiled.pair.name}: {first}",
+        hint="write what TorchScript knows, or call the function from scripted code as it is: "
+        "there its operator runs the Python code",
+    )
+    return TransformError([problem])
+
+
+def _users_line(emitted: Emitted, number: int) -> int:
+    """The user's line for a line of the text, or the nearest one above it."""
+    for index in range(min(number, len(emitted.lines)) - 1, -1, -1):
+        if emitted.lines[index]:
+            return emitted.lines[index]
+    return 0

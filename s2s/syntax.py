@@ -1,0 +1,260 @@
+"""Small tools over libcst trees: text to statement and back, renaming, replacing returns."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable, Mapping, Sequence
+
+import libcst as cst
+
+from .ir import Stmt
+
+__all__ = [
+    "block",
+    "code",
+    "expression",
+    "from_node",
+    "handed_over",
+    "listed",
+    "make",
+    "rename",
+    "replace_returns",
+    "split_return",
+    "standalone",
+    "without_blank_lines",
+]
+
+WIDTH = 100
+_EMPTY = cst.Module([])
+
+
+def code(node: cst.CSTNode) -> str:
+    """The text of a node."""
+    return _EMPTY.code_for_node(node)
+
+
+@functools.lru_cache(maxsize=512)
+def _parsed(text: str) -> tuple[cst.BaseStatement, ast.stmt]:
+    return cst.parse_statement(text), ast.parse(text).body[0]
+
+
+def make(text: str, line: int = 0) -> Stmt:
+    """A statement that s2s writes, from its text."""
+    node, tree = _parsed(text)
+    return Stmt(node, tree, line)
+
+
+def from_node(node: cst.BaseStatement, line: int) -> Stmt:
+    """A statement from a rewritten tree."""
+    return Stmt(node, ast.parse(code(node)).body[0], line)
+
+
+def expression(text: str) -> cst.BaseExpression:
+    """An expression from its text."""
+    return cst.parse_expression(text)
+
+
+def block(body: Sequence[Stmt]) -> cst.IndentedBlock:
+    """An indented block of statements; ``pass`` where there are none."""
+    return cst.IndentedBlock([s.node for s in body] or [cst.parse_statement("pass")])
+
+
+def listed(before: str, items: Sequence[str], after: str, indent: int = 8) -> str:
+    """``before`` + items + ``after`` on one line, or one item a line where that is too long.
+
+    >>> print(listed("f(", ["a", "b"], ")"))
+    f(a, b)
+    """
+    line = f"{before}{', '.join(items)}{after}"
+    if len(line) + indent <= WIDTH or not items:
+        return line
+    rows: list[str] = []
+    for item in items:
+        if rows and len(rows[-1]) + len(item) + 2 + indent <= WIDTH:
+            rows[-1] += f" {item},"
+        else:
+            rows.append(f"    {item},")
+    return "\n".join([before, *rows, after])
+
+
+def standalone(node: cst.BaseExpression) -> cst.BaseExpression:
+    """The expression in parentheses if it spans lines and has none of its own."""
+    if "\n" not in code(node) or node.lpar:
+        return node
+    if isinstance(node, (cst.Call, cst.Subscript, cst.List, cst.Dict)):
+        head = node.func if isinstance(node, cst.Call) else getattr(node, "value", None)
+        if head is None or "\n" not in code(head):
+            return node
+    return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+
+
+def without_blank_lines(node: cst.BaseStatement) -> cst.BaseStatement:
+    """The statement with its leading comments and without its leading blank lines."""
+    lines = [line for line in getattr(node, "leading_lines", ()) if line.comment is not None]
+    return node.with_changes(leading_lines=lines)
+
+
+class _Rename(cst.CSTTransformer):
+    """Replaces names, not attributes or keyword arguments of the same spelling."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.names = names
+        self.dotted = {old: new for old, new in names.items() if "." in new}
+
+    def visit_Attribute_attr(self, node: cst.Attribute) -> None:
+        pass
+
+    def visit_Attribute(self, node: cst.Attribute) -> bool:
+        return True
+
+    def leave_Attribute(
+        self, original_node: cst.Attribute, updated_node: cst.Attribute
+    ) -> cst.Attribute:
+        return updated_node.with_changes(attr=original_node.attr)
+
+    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
+        return updated_node.with_changes(keyword=original_node.keyword)
+
+    def leave_MatchKeywordElement(
+        self, original_node: cst.MatchKeywordElement, updated_node: cst.MatchKeywordElement
+    ) -> cst.MatchKeywordElement:
+        return updated_node.with_changes(key=original_node.key)
+
+    def leave_Name(
+        self, original_node: cst.Name, updated_node: cst.Name
+    ) -> cst.Name | cst.Attribute:
+        new = self.names.get(original_node.value)
+        if new is None:
+            return updated_node
+        if "." not in new:
+            return updated_node.with_changes(value=new)
+        made = expression(new)
+        assert isinstance(made, cst.Attribute)
+        return made.with_changes(lpar=updated_node.lpar, rpar=updated_node.rpar)
+
+
+def rename(statement: Stmt, names: Mapping[str, str]) -> Stmt:
+    """The statement with names replaced everywhere in it, nested scopes too.
+
+    >>> print(code(rename(make("y = f(x, x=x.x)"), {"x": "ctx.x"}).node).strip())
+    y = f(ctx.x, x=ctx.x.x)
+    """
+    used = {n.id for n in ast.walk(statement.tree) if isinstance(n, ast.Name)}
+    used |= {n.arg for n in ast.walk(statement.tree) if isinstance(n, ast.arg)}
+    used |= {getattr(n, "name", None) or "" for n in ast.walk(statement.tree)}
+    if not used & set(names):
+        return statement
+    node = statement.node.visit(_Rename(names))
+    assert isinstance(node, cst.BaseStatement)
+    return from_node(node, statement.line)
+
+
+Rewrite = Callable[[cst.Return, int], Sequence[cst.BaseSmallStatement]]
+
+
+class _Returns(cst.CSTTransformer):
+    """Replaces the return statements of one function, in the order they are written."""
+
+    def __init__(self, rewrite: Rewrite, start: int) -> None:
+        self.rewrite = rewrite
+        self.count = start
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        return False
+
+    def visit_ClassDef(self, node: cst.ClassDef) -> bool:
+        return False
+
+    def visit_Lambda(self, node: cst.Lambda) -> bool:
+        return False
+
+    def leave_SimpleStatementLine(
+        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+    ) -> cst.BaseStatement | cst.FlattenSentinel[cst.BaseStatement]:
+        last = original_node.body[-1]
+        if not isinstance(last, cst.Return):
+            return updated_node
+        before = list(updated_node.body[:-1])
+        after = [*before, *self.rewrite(last, self.count)]
+        self.count += 1
+        lines = [cst.SimpleStatementLine([_bare(small)]) for small in after]
+        lines[0] = lines[0].with_changes(leading_lines=updated_node.leading_lines)
+        lines[-1] = lines[-1].with_changes(trailing_whitespace=updated_node.trailing_whitespace)
+        return cst.FlattenSentinel(lines)
+
+
+def _bare(small: cst.BaseSmallStatement) -> cst.BaseSmallStatement:
+    return small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
+
+
+def replace_returns(body: Sequence[Stmt], rewrite: Rewrite) -> tuple[Stmt, ...]:
+    """Each ``return`` of the body becomes the small statements that ``rewrite`` makes of it.
+
+    ``rewrite`` gets the return and its number in the order of the text.
+    """
+    done: list[Stmt] = []
+    count = 0
+    for statement in body:
+        if not any(isinstance(n, ast.Return) for n in ast.walk(statement.tree)):
+            done.append(statement)
+            continue
+        visitor = _Returns(rewrite, count)
+        replaced = _suite_to_block(statement.node).visit(visitor)
+        count = visitor.count
+        nodes = replaced.nodes if isinstance(replaced, cst.FlattenSentinel) else [replaced]
+        for node in nodes:
+            assert isinstance(node, cst.BaseStatement)
+            done.append(from_node(node, statement.line))
+    return tuple(done)
+
+
+def split_return(node: cst.Return) -> tuple[list[cst.BaseExpression], list[cst.BaseExpression]]:
+    """The outputs and the saved values of a lifted forward's ``return outputs, (saved...)``.
+
+    A single output comes as a list of one; ``return (a, b), (...)`` as a list of two.
+    """
+    assert isinstance(node.value, cst.Tuple)
+    first, last = node.value.elements
+    assert isinstance(last.value, cst.Tuple)
+    outputs = [first.value]
+    if isinstance(first.value, cst.Tuple):
+        outputs = [element.value for element in first.value.elements]
+    return outputs, [element.value for element in last.value.elements]
+
+
+def handed_over(body: Sequence[Stmt], before: Sequence[str], after: Sequence[str]) -> tuple[Stmt, ...]:
+    """Lifted forward statements that hand over the values ``after`` instead of ``before``."""
+
+    def rewrite(node: cst.Return, _: int) -> list[cst.BaseSmallStatement]:
+        assert isinstance(node.value, cst.Tuple)
+        first, last = node.value.elements
+        assert isinstance(last.value, cst.Tuple)
+        known = dict(zip(before, (element.value for element in last.value.elements)))
+        values = [known.get(name, cst.Name(name)) for name in after]
+        handed = cst.Tuple([cst.Element(value) for value in values])
+        return [node.with_changes(value=node.value.with_changes(elements=[first, cst.Element(handed)]))]
+
+    return replace_returns(body, rewrite)
+
+
+class _Suites(cst.CSTTransformer):
+    """``if c: return x`` on one line becomes a block, so that it can hold more statements."""
+
+    def leave_SimpleStatementSuite(
+        self,
+        original_node: cst.SimpleStatementSuite,
+        updated_node: cst.SimpleStatementSuite,
+    ) -> cst.BaseSuite:
+        if not isinstance(original_node.body[-1], cst.Return):
+            return updated_node
+        line = cst.SimpleStatementLine(
+            updated_node.body, trailing_whitespace=updated_node.trailing_whitespace
+        )
+        return cst.IndentedBlock([line])
+
+
+def _suite_to_block(node: cst.BaseStatement) -> cst.BaseStatement:
+    changed = node.visit(_Suites())
+    assert isinstance(changed, cst.BaseStatement)
+    return changed
