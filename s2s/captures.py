@@ -46,8 +46,10 @@ def constants(rule: Rule) -> tuple[Constant, ...]:
         if statement.tree not in lifted:
             read.update(dict.fromkeys(reads(statement.tree)))
     for backward in rule.backwards:
+        inner = _nested_table(source, backward.tree)
+        outside = {*_function_frees(inner), *_all_globals(inner)}  # not its own variables
         for statement in backward.body:
-            read.update(dict.fromkeys(reads(statement.tree)))
+            read.update(dict.fromkeys(n for n in reads(statement.tree) if n in outside))
     result = []
     for name in read:
         if name in enclosing:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
 from . import load, operator, pipeline, scripted
@@ -120,6 +121,12 @@ class Compiled:
 
     def differentiable(self, *args: Any) -> Any:
         """What the operator's Autograd kernel does: the user's rule at this level alone."""
+        if _transforms_active():  # functorch has come down to this level and waits for one node
+            with enable_single_level_autograd_function():
+                return self._differentiable(*args)
+        return self._differentiable(*args)
+
+    def _differentiable(self, *args: Any) -> Any:
         if forward_ad._current_level >= 0:
             return self._stripped(_single_level(self.Func), self._hidden("func"))(*args)
         if not torch.is_grad_enabled():
