@@ -197,6 +197,7 @@ class Saved:
     type: str
     again: Literal["as is", "recomputed", "constant", "refused"] = "as is"
     why: str = ""
+    value: str | None = None  # what forward hands over under this name, if not that name
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,11 +42,13 @@ def define(compiled: Compiled) -> Any:
     library = torch.library.Library("s2s", "FRAGMENT")
     library.define(signature)
     _LIBRARIES[name] = (library, text)
-    plain, differentiable = _kernels(compiled)
+    overload = getattr(torch.ops.s2s, name).default
+    # the dispatcher leaves out arguments that equal their default
+    defaults = {a.name: a.default_value for a in overload._schema.arguments}
+    plain, differentiable = _kernels(compiled, defaults)
     library.impl(name, plain, "CompositeExplicitAutograd")
     library.impl(name, differentiable, "Autograd")
-    overload = getattr(torch.ops.s2s, name).default
-    torch.library.register_vmap(f"s2s::{name}", _vmap_rule(compiled), lib=library)
+    torch.library.register_vmap(f"s2s::{name}", _vmap_rule(compiled, defaults), lib=library)
     _alias(pair.name, name)
     return overload
 
@@ -76,15 +78,23 @@ def _alias(short: str, name: str) -> None:
     setattr(torch.ops.s2s, short, getattr(torch.ops.s2s, name))
 
 
-def _kernels(compiled: Compiled) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _kernels(
+    compiled: Compiled, defaults: dict[str, Any]
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
     order = _order(compiled)
     aliased = viewed_inputs(compiled.rule)
 
     def arguments(args: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
         flat: list[Any] = []
         for index, (name, variadic) in enumerate(order):
-            value = args[index] if index < len(args) else keywords[name]
-            flat.extend(value) if variadic else flat.append(value)
+            if index < len(args):
+                value = args[index]
+            else:
+                value = keywords[name] if name in keywords else defaults[name]
+            if variadic:
+                flat.extend(value)
+            else:
+                flat.append(value)
         return flat
 
     def plain(*args: Any, **keywords: Any) -> Any:
@@ -128,13 +138,13 @@ def call(compiled: Compiled, args: tuple[Any, ...]) -> Any:
     return compiled.op(*given, **keywords)
 
 
-def _vmap_rule(compiled: Compiled) -> Callable[..., Any]:
+def _vmap_rule(compiled: Compiled, defaults: dict[str, Any]) -> Callable[..., Any]:
     def rule(info: Any, in_dims: tuple[Any, ...], *args: Any, **keywords: Any) -> Any:
         order = _order(compiled)
         flat_args: list[Any] = []
         flat_dims: list[Any] = []
         for index, (name, variadic) in enumerate(order):
-            value = args[index] if index < len(args) else keywords[name]
+            value = args[index] if index < len(args) else keywords.get(name, defaults[name])
             dim = in_dims[index] if index < len(args) else None
             if variadic:
                 flat_args.extend(value)

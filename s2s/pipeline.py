@@ -17,6 +17,7 @@ from .passes.guard_gradients import guard_gradients
 from .passes.lift_backward import lift_backward
 from .passes.plain_forward import plain_forward
 from .passes.recompute_intermediates import recompute_always, recompute_intermediates
+from .passes.save_sizes import save_sizes
 from .verify import verify
 
 __all__ = ["FORMS", "emit", "lift", "read", "saved_names", "stages"]
@@ -26,7 +27,8 @@ Pass = Callable[[Pair], Pair]
 # what each form does to the lifted pair, in this order
 FORMS: Mapping[str, tuple[Pass, ...]] = {
     "eager": (
-        recompute_intermediates,  # before the guards: it reads the same saved values
+        recompute_intermediates,
+        save_sizes,  # after it: a tensor that a second derivative needs is kept
         guard_gradients,
     ),
     "torchscript": (),

@@ -13,7 +13,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
 from . import load, operator, pipeline, scripted
-from .emit.call import CELLS, emit_call, watched
+from .emit.call import CELLS, call_order, emit_call, watched
 from .emit.eager import hidden
 from .emit.func import extra_outputs
 from .ir import Emitted, Rule
@@ -159,11 +159,13 @@ class Compiled:
         ours = dict(zip(made.__code__.co_freevars, made.__closure__ or ()))
         closure = tuple(self.cells.get(n, cell) for n, cell in ours.items())
         positional, keywords = self.defaults
-        function = types.FunctionType(
-            made.__code__, self.scope, self.pair.name, positional, closure
+        by_position = [p for p in call_order(self.pair) if p.default is not None]
+        plain = [p.name for p in self.pair.params if p.kind.startswith("positional")]
+        values = dict(keywords or {}) | dict(zip(reversed(plain), reversed(positional or ())))
+        defaults = tuple(values[p.name] for p in by_position)
+        return types.FunctionType(
+            made.__code__, self.scope, self.pair.name, defaults or None, closure
         )
-        function.__kwdefaults__ = keywords
-        return function
 
     def constant(self, name: str) -> Any:
         """The value, now, of a name from outside the function."""

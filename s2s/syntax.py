@@ -223,17 +223,27 @@ def split_return(node: cst.Return) -> tuple[list[cst.BaseExpression], list[cst.B
     return outputs, [element.value for element in last.value.elements]
 
 
-def handed_over(body: Sequence[Stmt], before: Sequence[str], after: Sequence[str]) -> tuple[Stmt, ...]:
-    """Lifted forward statements that hand over the values ``after`` instead of ``before``."""
+def handed_over(
+    body: Sequence[Stmt],
+    before: Sequence[str],
+    after: Sequence[str],
+    values: Mapping[str, str] | None = None,
+) -> tuple[Stmt, ...]:
+    """Lifted forward statements that hand over ``after`` instead of ``before``.
+
+    ``values`` are the expressions of new names that are no variables.
+    """
+    made = {name: expression(text) for name, text in (values or {}).items()}
 
     def rewrite(node: cst.Return, _: int) -> list[cst.BaseSmallStatement]:
         assert isinstance(node.value, cst.Tuple)
         first, last = node.value.elements
         assert isinstance(last.value, cst.Tuple)
         known = dict(zip(before, (element.value for element in last.value.elements)))
-        values = [known.get(name, cst.Name(name)) for name in after]
-        handed = cst.Tuple([cst.Element(value) for value in values])
-        return [node.with_changes(value=node.value.with_changes(elements=[first, cst.Element(handed)]))]
+        known |= made
+        items = [cst.Element(known.get(name, cst.Name(name))) for name in after]
+        elements = [first, cst.Element(cst.Tuple(items))]
+        return [node.with_changes(value=node.value.with_changes(elements=elements))]
 
     return replace_returns(body, rewrite)
 

@@ -41,7 +41,8 @@ def _names(pair: Pair) -> list[str]:
                 problems.append(f"backward reads {name} of forward, which is not saved")
     outside = {c.name for c in pair.constants}
     for name in saved:
-        if name not in own | outside and not _is_branch(pair, name):
+        computed = any(s.name == name and s.value for s in pair.saved)
+        if name not in own | outside and not computed and not _is_branch(pair, name):
             problems.append(f"saved {name} is bound nowhere")
     lifted = {c.name for c in pair.constants if c.lifted}
     for statement in pair.backward:
@@ -72,7 +73,7 @@ def _returns(pair: Pair) -> list[str]:
                 continue
             for saved, element in zip(pair.saved, handed.elts):
                 named = isinstance(element, ast.Name) and element.id == saved.name
-                if not named and not _is_branch(pair, saved.name):
+                if not named and not saved.value and not _is_branch(pair, saved.name):
                     problems.append(f"forward hands over {ast.unparse(element)} as {saved.name}")
     return problems
 

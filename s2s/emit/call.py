@@ -15,7 +15,7 @@ from ..names import fresh
 from .layout import module_text, own, simple_default
 from .torchscript import written_type
 
-__all__ = ["CELLS", "Watched", "emit_call", "watched"]
+__all__ = ["CELLS", "Watched", "call_order", "emit_call", "watched"]
 
 # what `bind` takes: the parts that loading fills in
 CELLS = (
@@ -81,16 +81,26 @@ def emit_call(pair: Pair) -> Emitted:
 
 def _head(pair: Pair) -> list[str]:
     shown: list[str] = []
-    star = False
-    for index, param in enumerate(pair.params):
-        if param.kind == "keyword-only" and not star:
-            shown.append("*")
-            star = True
+    positional = call_order(pair)
+    for index, param in enumerate(positional):
         shown.append(_parameter(param))
-        after = pair.params[index + 1].kind if index + 1 < len(pair.params) else ""
+        after = positional[index + 1].kind if index + 1 < len(positional) else ""
         if param.kind == "positional-only" and after != "positional-only":
             shown.append("/")
+    required = [p for p in pair.params if p not in positional]
+    if required:
+        shown += ["*", *map(_parameter, required)]
     return [f"def {pair.name}({', '.join(shown)}):"]
+
+
+def call_order(pair: Pair) -> list[Param]:
+    """The parameters that the calling text takes by position.
+
+    TorchScript knows no keyword-only parameters with defaults: these come last by position.
+    """
+    return [p for p in pair.params if p.kind != "keyword-only"] + [
+        p for p in pair.params if p.kind == "keyword-only" and p.default is not None
+    ]
 
 
 def _parameter(param: Param) -> str:
@@ -150,27 +160,28 @@ def _needed(pair: Pair, cells: dict[str, str], arguments: str) -> list[str]:
     odd: list[str] = []
     for param in pair.params:
         name = param.name
+        asks = f'getattr({name}, "requires_grad", None)'
         if param.kind == "variadic":
             terms.append(f"any([t.requires_grad for t in {name}])")
         elif param.type == "Tensor":
-            terms.append(f"{name}.requires_grad")
+            terms.append(asks)
         elif param.type == "Optional[Tensor]":
-            terms.append(f"({name} is not None and {name}.requires_grad)")
+            terms.append(f"False if {name} is None else {asks}")
         elif not param.bound:
             odd.append(_odd(name, param.type, cells))
     odd += [_odd(c.name, c.type, cells) for c in pair.constants if c.lifted and c.type]
-    rows: list[str] = []
-    if odd:
-        rows += [f"if {' or '.join(odd)}:", f"    return {cells['s2s']}.other({arguments})"]
+    other = f"    return {cells['s2s']}.other({arguments})"
+    rows = [f"if {' or '.join(odd)}:", other] if odd else []
     if not terms:
         return rows
+    needed = fresh("needed", pair.taken)
+    if len(terms) == 1:
+        rows += [f"{needed} = {terms[0]}", f"if {needed} is None:", other, f"if {needed}:"]
+    else:
+        rows += [f"{needed} = ({', '.join(terms)})", f"if None in {needed}:", other]
+        rows.append(f"if True in {needed}:")
     return [
-        "try:",
-        f"    needed = {' | '.join(terms)}".replace("needed", fresh("needed", pair.taken)),
-        "except AttributeError:",
-        f"    return {cells['s2s']}.other({arguments})",
         *rows,
-        f"if {fresh('needed', pair.taken)}:",
         f"    if {cells['autocast_active']}():",
         f"        return {cells['s2s']}.autocast({arguments})",
         f"    return {_applied(pair, cells, arguments)}",

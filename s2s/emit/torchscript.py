@@ -12,7 +12,7 @@ from ..ir import Constant, Emitted, Pair, Param, Stmt, replace
 from ..names import reads
 from ..source import bindings
 from ..syntax import handed_over, make, without_blank_lines
-from .layout import Line, indented, module_text, own, simple_default, statement_lines
+from .layout import Line, header, indented, module_text, own, simple_default, statement_lines
 
 __all__ = ["emit_torchscript", "written_type"]
 
@@ -52,7 +52,7 @@ def emit_torchscript(
     )
     body = head + indented(statement_lines(forward), 4)
     body += own("", "") + comments + tail + indented(statement_lines(backward), 4)
-    lines = own(*_header(pair, body)) + own("", "") + body
+    lines = own(*_header(pair, body)) + body
     names = (f"{pair.name}_forward", f"{pair.name}_backward")
     return module_text("torchscript", pair, lines, names)
 
@@ -156,12 +156,11 @@ def _header(pair: Pair, body: Sequence[Line]) -> list[str]:
     text = "\n".join(line.text for line in body)
     used = [n for n in ("Dict", "List", "Optional", "Tuple") if re.search(rf"\b{n}\[", text)]
     taken = {i.split()[-1] for i in pair.imports}
-    lines = [f"from typing import {', '.join(used)}", ""] if used else []
-    lines += [i for i in pair.imports if not re.fullmatch(r"from typing import \w+", i)]
+    imports = [i for i in pair.imports if not i.startswith("from typing import ")]
+    if re.search(r"\btorch\.(dtype|device)\b", text) and pair.torch != "torch":
+        imports.append("import torch")
     if re.search(r"\bTensor\b", text) and "Tensor" not in taken:
-        lines.insert(lines.index(pair.imports[0]) + 1, "from torch import Tensor")
-    if "torch." in text and pair.torch != "torch" and re.search(r"\btorch\.(dtype|device)", text):
-        lines.append("import torch")
-    return lines
-
-
+        imports.insert(imports.index(pair.imports[0]) + 1, "from torch import Tensor")
+    if used:
+        imports.insert(0, f"from typing import {', '.join(used)}")
+    return header(replace(pair, imports=tuple(imports)))

@@ -1,0 +1,125 @@
+"""A tensor of which backward reads only the shape, dtype, device or presence is not kept: those are.
+
+    def f_forward(x, b):                   def f_forward(x, b):
+        return x.sum(), (x,)                   return x.sum(), (x.shape,)
+                                     -->
+    def f_backward(g, x):                  def f_backward(g, x_shape):
+        return g.expand(x.shape)               return g.expand(x_shape)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+import libcst as cst
+
+from ..ir import Pair, Saved, Stmt, replace
+from ..names import fresh
+from ..syntax import code, from_node, handed_over
+
+__all__ = ["save_sizes"]
+
+_ATTRIBUTES = {"shape": "List[int]", "dtype": "dtype", "device": "device", "ndim": "int"}
+_METHODS = {"dim": "int", "numel": "int", "size": "List[int]", "is_floating_point": "bool"}
+
+
+def save_sizes(pair: Pair) -> Pair:
+    """Save what is read of a tensor in place of the tensor, where that is never its values."""
+    for saved in pair.saved:
+        found = _facts_read(pair, saved)
+        if found:
+            pair = _instead(pair, saved, found)
+    return pair
+
+
+def _facts_read(pair: Pair, saved: Saved) -> dict[str, tuple[str, str]]:
+    """``{"x.shape": ("x_shape", "List[int]")}``, empty if anything else of it is read."""
+    if saved.keep not in ("tensor", "either") or saved.again != "as is":
+        return {}
+    uses = 0
+    found: dict[str, tuple[str, str]] = {}
+    for statement in pair.backward:
+        for node in ast.walk(statement.tree):
+            if isinstance(node, ast.Name) and node.id == saved.name:
+                uses += 1
+            fact = _fact(node, saved.name)
+            if fact is not None:
+                uses -= 1
+                text, name, type_ = fact
+                found[text] = (name, type_)
+    if uses or len({name for name, _ in found.values()}) > 2:
+        return {}
+    return found
+
+
+def _fact(node: ast.AST, name: str) -> tuple[str, str, str] | None:
+    """The text, name and type of an expression that reads no values of the tensor."""
+    if isinstance(node, ast.Attribute) and _is(node.value, name) and node.attr in _ATTRIBUTES:
+        return ast.unparse(node), f"{name}_{node.attr}", _ATTRIBUTES[node.attr]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        method = node.func.attr
+        if _is(node.func.value, name) and method in _METHODS and not node.args + node.keywords:
+            noun = {"size": "shape", "dim": "ndim"}.get(method, method)
+            return ast.unparse(node), f"{name}_{noun}", _METHODS[method]
+    if isinstance(node, ast.Compare) and _is(node.left, name) and len(node.ops) == 1:
+        right = node.comparators[0]
+        none = isinstance(right, ast.Constant) and right.value is None
+        if none and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+            return ast.unparse(node), f"{name}_is_none", "bool"
+    return None
+
+
+def _is(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _instead(pair: Pair, saved: Saved, found: Mapping[str, tuple[str, str]]) -> Pair:
+    taken = set(pair.taken)
+    names = {name: fresh(name, taken) for name, _ in found.values()}
+    extra: dict[str, Saved] = {}
+    texts: dict[str, str] = {}
+    for text, (name, type_) in found.items():
+        new = names[name]
+        value = text.replace(" is not None", " is None")
+        extra[new] = Saved(new, "plain", type_, value=value)
+        texts[text] = f"not {new}" if text.endswith(" is not None") else new
+    kept: list[Saved] = []
+    for one in pair.saved:
+        kept.extend(extra.values() if one.name == saved.name else [one])
+    backward = tuple(_replaced(s, texts) for s in pair.backward)
+    forward = handed_over(
+        pair.forward,
+        [s.name for s in pair.saved],
+        [s.name for s in kept],
+        {s.name: s.value for s in extra.values() if s.value},
+    )
+    return replace(
+        pair,
+        saved=tuple(kept),
+        forward=forward,
+        backward=backward,
+        taken=pair.taken | set(extra),
+    )
+
+
+class _Replace(cst.CSTTransformer):
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self.texts = texts
+
+    def on_leave(self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT) -> object:  # type: ignore[override]
+        if isinstance(original_node, (cst.Attribute, cst.Call, cst.Comparison)):
+            bare = original_node.with_changes(lpar=[], rpar=[])
+            new = self.texts.get(" ".join(code(bare).split()))
+            if new is not None:
+                made = cst.parse_expression(new)
+                return made.with_changes(lpar=original_node.lpar, rpar=original_node.rpar)
+        return super().on_leave(original_node, updated_node)
+
+
+def _replaced(statement: Stmt, texts: Mapping[str, str]) -> Stmt:
+    if not any(text in ast.unparse(statement.tree) for text in texts):
+        return statement
+    node = statement.node.visit(_Replace(texts))
+    assert isinstance(node, cst.BaseStatement)
+    return from_node(node, statement.line)
