@@ -8,6 +8,7 @@ seen. What is doubtful is opaque.
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Collection, Iterable, Mapping
 
 from .infer import Bindings, origin
@@ -35,6 +36,15 @@ _FLAT |= {"rand_like", "randn_like", "randint_like", "bernoulli", "dim", "numel"
 _FLAT |= {"isnan", "isinf", "isfinite", "gt", "lt", "ge", "le", "eq", "ne", "item", "tolist"}
 _FLAT |= {"logical_and", "logical_or", "logical_not", "new_zeros", "new_ones", "new_empty"}
 _FLAT |= {"new_full", "multinomial", "bucketize", "searchsorted", "signbit", "isinstance", "len"}
+_SHARING = {"view", "reshape", "t", "transpose", "permute", "squeeze", "unsqueeze", "expand"}
+_SHARING |= {"expand_as", "view_as", "narrow", "select", "detach", "contiguous", "flatten", "to"}
+_SHARING |= {"unflatten", "movedim", "moveaxis", "swapaxes", "swapdims", "diagonal", "unbind"}
+_SHARING |= {"split", "chunk", "tensor_split", "hsplit", "vsplit", "float", "double", "half", "type"}
+_SHARING |= {"type_as", "cpu", "cuda", "bfloat16", "real", "imag", "view_as_real", "as_tensor"}
+_SHARING |= {"view_as_complex", "broadcast_to", "expand_copy", "as_strided", "unfold", "ravel"}
+_SHARING |= {"reshape_as", "conj", "resolve_conj", "positive", "atleast_1d", "atleast_2d", "numpy"}
+_SHARING |= {"squeeze_", "meshgrid", "broadcast_tensors", "rearrange", "from_numpy", "get", "pop"}
+_SHARING |= {"split_with_sizes", "dropout", "relu", "leaky_relu", "copy", "list", "tuple", "zip"}
 _METADATA = {"shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_cuda"}
 
 
@@ -85,7 +95,7 @@ def _call(
     if path is not None:
         name = path.split(".")[-1]
         if path.startswith("builtins."):
-            return "pure" if name in _BUILTINS else "opaque"
+            return "pure" if name in _BUILTINS or _is_exception(name) else "opaque"
         if not path.startswith(_SEEN) or path.startswith(_UNSEEN):
             return "opaque"
         if name == "scaled_dot_product_attention":
@@ -108,6 +118,11 @@ def _call(
             return "opaque"
         return "pure"
     return "opaque"
+
+
+def _is_exception(name: str) -> bool:
+    value = getattr(builtins, name, None)
+    return isinstance(value, type) and issubclass(value, BaseException)
 
 
 def _function(
@@ -176,14 +191,32 @@ def aliases(body: Iterable[ast.stmt]) -> dict[str, frozenset[str]]:
             if not isinstance(inner, (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For)):
                 continue
             value = inner.iter if isinstance(inner, ast.For) else inner.value
-            if value is None or isinstance(value, (ast.BinOp, ast.Compare, ast.Constant)):
+            if value is None:
                 continue
             merged: set[str] = set()
-            for name in {*writes(inner), *reads(value)}:
+            for name in {*writes(inner), *_may_share(value)}:
                 merged |= groups.get(name, {name})
             for name in merged:
                 groups[name] = merged
     return {name: frozenset(group) for name, group in groups.items()}
+
+
+def _may_share(value: ast.expr) -> set[str]:
+    """Names whose memory the value of an expression may be."""
+    if isinstance(value, ast.Name):
+        return {value.id}
+    if isinstance(value, (ast.BinOp, ast.Compare, ast.Constant, ast.UnaryOp)):
+        return set()
+    if isinstance(value, ast.Call):
+        func = value.func
+        name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+        known = isinstance(func, ast.Attribute) and name not in _SHARING
+        if known and not name.endswith("_"):
+            return set()
+        return set(reads(value))
+    if isinstance(value, (ast.Attribute, ast.Subscript, ast.Starred)):
+        return _may_share(value.value)
+    return {n for c in ast.iter_child_nodes(value) if isinstance(c, ast.expr) for n in _may_share(c)}
 
 
 def slice_for(

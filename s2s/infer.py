@@ -20,6 +20,7 @@ _PLAIN = {"int", "float", "bool", "str", "complex", "number", "dtype", "device",
 _SIZES = {"dim", "ndimension", "numel", "nelement", "element_size", "get_device", "storage_offset"}
 _FLAGS = {"is_contiguous", "is_floating_point", "is_complex", "is_pinned", "is_sparse", "is_signed"}
 _PAIRS = {"sort", "topk", "kthvalue", "mode", "median", "nanmedian", "cummax", "cummin", "frexp"}
+_PAIRS |= {f"{kind}_pool{n}d_with_indices" for kind in ("max", "adaptive_max") for n in (1, 2, 3)}
 _LISTS = {"split", "chunk", "unbind", "tensor_split", "hsplit", "vsplit", "broadcast_tensors"}
 _LISTS |= {"meshgrid", "split_with_sizes", "nonzero_tuple", "atleast_1d", "unsafe_chunk"}
 _MANY = {"qr", "svd", "eig", "eigh", "slogdet", "lstsq", "lu", "std_mean", "var_mean", "unique"}
@@ -86,6 +87,8 @@ def origin(node: ast.AST, bindings: Bindings, local: Iterable[str] = ()) -> str 
             return None
         binding = bindings.get(node.id)
         if binding is None:
+            if node.id == "torch":  # nothing else binds it: a star import, or none at all
+                return "torch"
             return f"builtins.{node.id}" if hasattr(builtins, node.id) else None
         if binding.kind == "import":
             return binding.origin
@@ -413,7 +416,7 @@ def _known_call(path: str, node: ast.Call, types: Types, bindings: Bindings) -> 
         return ""
     if name in _TORCH_PLAIN:
         return _TORCH_PLAIN[name]
-    if scope == "torch.autograd" or "autograd" in scope:
+    if "autograd" in scope or name.startswith("_") or scope == "torch.func":
         return ""
     return _method(name, "Tensor", node, types, bindings)
 

@@ -54,6 +54,10 @@ def _recompute(pair: Pair, always: bool) -> Pair:
     if not redone:
         return pair
     plan = _plan(pair, body, redone)
+    again = {s.name for s in pair.saved} & _rebound(pair) & set(plan.starts)
+    if again - redone:  # its first value is needed and its last one too: redo the last one
+        redone |= again
+        plan = _plan(pair, body, redone)
     if plan.dirty:
         return _refuse(pair, wanted, f"it depends on {plan.dirty}, which forward changes in place")
     pair = _with_kept(pair, body, plan, carrying)
@@ -72,6 +76,12 @@ def _intermediates(pair: Pair, plain_too: bool) -> list[Saved]:
         for s in pair.saved
         if s.name in bound and s.name not in outputs and (plain_too or s.keep != "plain")
     ]
+
+
+def _rebound(pair: Pair) -> set[str]:
+    """Inputs that forward binds to something else."""
+    bound = {n for s in pair.forward for n in writes(s.tree)}
+    return {p.name for p in pair.params if p.name in bound}
 
 
 class _Plan:
@@ -217,7 +227,7 @@ def _with_starts(pair: Pair, starts: list[str]) -> Pair:
     extra: list[Saved] = []
     constants = list(pair.constants)
     for name in starts:
-        if name in present:
+        if name in present or name in _rebound(pair):
             continue
         if name not in types:  # a global
             types[name] = infer(ast.Name(name, ast.Load()), {}, found)
@@ -243,7 +253,7 @@ def _with_saved(pair: Pair, saved: tuple[Saved, ...]) -> Pair:
 
 def _with_block(pair: Pair, redo: Sequence[Stmt], plan: _Plan, always: bool) -> Pair:
     """``if torch.is_grad_enabled():`` and the statements, in front of backward."""
-    pair, first = _originals(pair, redo)
+    pair, first = _originals(pair, plan)
     names = {n for s in redo for n in (*writes(s.tree), *reads(s.tree))} | set(plan.starts)
     pair = _rename_locals(pair, names)
     redo = [*first, *redo]
@@ -269,22 +279,18 @@ def _plain(statement: Stmt) -> cst.BaseStatement:
     return node.with_changes(leading_lines=[])
 
 
-def _originals(pair: Pair, redo: Sequence[Stmt]) -> tuple[Pair, list[Stmt]]:
+def _originals(pair: Pair, plan: _Plan) -> tuple[Pair, list[Stmt]]:
     """Inputs that forward binds again: keep the first value too, under another name."""
-    bound = {n for s in pair.forward for n in writes(s.tree)}
     first: list[Stmt] = []
+    rebound = _rebound(pair)
     for param in pair.params:
-        rebound = param.name in bound
-        if not rebound or not any(param.name in reads(s.tree) for s in redo):
-            continue
-        if not any(param.name in writes(s.tree) for s in redo):
+        if param.name not in rebound or param.name not in plan.starts:
             continue
         alias = fresh(f"{param.name}_in", pair.taken)
-        saved = tuple(s for s in pair.saved)
         given = Saved(alias, keep_for(param.type), param.type)
         forward = (make(f"{alias} = {param.name}"), *pair.forward)
         pair = replace(pair, forward=forward, taken=pair.taken | {alias})
-        pair = _with_saved(pair, (*saved, given))
+        pair = _with_saved(pair, (*pair.saved, given))
         first.append(make(f"{param.name} = {alias}"))
     return pair, first
 

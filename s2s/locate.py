@@ -1,0 +1,235 @@
+"""What a user names on the command line, to files and functions. Nothing is imported or run."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .ir import Source
+from .source import bindings, from_file, parse_text
+
+__all__ = ["LocateError", "Module", "Target", "functions", "module_of", "python_files", "target"]
+
+_SKIPPED = {"__pycache__", "node_modules"}
+
+
+class LocateError(Exception):
+    """What was named does not exist. The message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A file and the name that it has when it is imported."""
+
+    path: Path
+    name: str
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.name == "__init__.py"
+
+    @property
+    def root(self) -> Path:
+        """The folder that has to be on ``sys.path`` to import it."""
+        parts = self.name.count(".") + self.is_package
+        return Path(os.path.abspath(self.path)).parents[parts]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A module, and the name of one function in it, or "" for all of them."""
+
+    module: Module
+    name: str = ""
+
+
+def target(text: str) -> Target:
+    """``PATH``, ``PATH:NAME``, ``MODULE`` or ``MODULE:NAME``.
+
+    Raises LocateError.
+    """
+    place, name = _split(text)
+    path = Path(place)
+    if path.is_file():
+        return Target(module_of(path), name)
+    if place.endswith(".py") or "/" in place or os.sep in place:
+        if path.is_dir():
+            raise LocateError(f"{place} is a folder: name a file in it, or a module")
+        if path.exists():
+            raise LocateError(f"{place} is not a regular file")
+        raise LocateError(f"no such file: {place}")
+    return Target(_find(place, [Path.cwd()]), name)
+
+
+def _split(text: str) -> tuple[str, str]:
+    place, colon, name = text.rpartition(":")
+    if not colon or not place or "/" in name or os.sep in name or Path(text).is_file():
+        return text, ""
+    return place, name
+
+
+def module_of(path: Path) -> Module:
+    """A file with the name that its functions have as ``__module__`` once it is imported."""
+    whole = Path(os.path.abspath(path))
+    parts = [] if whole.name == "__init__.py" else [whole.stem]
+    folder = whole.parent
+    while (folder / "__init__.py").is_file() and folder.name:
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return Module(path, ".".join(parts))
+
+
+# --- modules --------------------------------------------------------------------------------
+
+
+def _find(name: str, first: Sequence[Path]) -> Module:
+    """The file of a module, looked for in ``first`` and then where Python would.
+
+    ``importlib.util.find_spec`` imports the packages that a dotted name goes through; here their
+    folders are walked.
+    """
+    parts = name.split(".")
+    if not all(part.isidentifier() for part in parts):
+        raise LocateError(f"no such file, and not the name of a module: {name}")
+    path = _walk(first, parts)
+    if path is None:
+        spec = _top_level(parts[0])
+        if spec is None:
+            raise LocateError(f"no module named {parts[0]}; a file is named by its path, {name}.py")
+        if len(parts) > 1:
+            path = _walk([Path(p) for p in spec.submodule_search_locations or ()], parts[1:])
+            if path is None:
+                raise LocateError(f"no module named {name}")
+        elif spec.origin is None or not spec.has_location or Path(spec.origin).suffix != ".py":
+            raise LocateError(f"{name} has no Python file to read ({spec.origin or 'a folder'})")
+        else:
+            path = Path(spec.origin)
+    return Module(path, name)
+
+
+def _top_level(name: str) -> importlib.machinery.ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(name)
+    except (ImportError, ValueError):  # ValueError: a module without a spec, such as __main__
+        return None
+
+
+def _walk(folders: Sequence[Path], parts: Sequence[str]) -> Path | None:
+    """The file of a module below some folders."""
+    found: Path | None = None
+    for part in parts:
+        found, below = None, []
+        for folder in folders:
+            init, file = folder / part / "__init__.py", folder / f"{part}.py"
+            if init.is_file() or file.is_file():
+                found = init if init.is_file() else file
+                below = [folder / part]
+                break
+            if (folder / part).is_dir():
+                below.append(folder / part)
+        folders = below
+    return found
+
+
+# --- functions ------------------------------------------------------------------------------
+
+
+def functions(target: Target) -> tuple[Source, ...]:
+    """The decorated functions that a target names.
+
+    A function that the module imports from elsewhere is looked for there; a module that has none of
+    its own stands for those it imports.
+
+    Raises LocateError where there is none, and TransformError where a file cannot be read.
+    """
+    module = target.module
+    own = from_file(module.path, module.name)
+    if target.name:
+        found = _named(module, own, target.name) or _imported(module, target.name, set())
+        return found or _missing(module, own, target.name)
+    found = own or tuple(s for name in _imports(module) for s in _imported(module, name, set()))
+    if not found:
+        raise LocateError(f"{module.path} has no function decorated with autograd_script")
+    return tuple({(s.file, s.function.lineno): s for s in found}.values())
+
+
+def _named(module: Module, sources: Sequence[Source], name: str) -> tuple[Source, ...]:
+    """The functions of that qualified name, or whose qualified name ends with it."""
+    exact = tuple(s for s in sources if s.qualname == name)
+    if exact:
+        return exact
+    found = tuple(s for s in sources if f".{_plain(s.qualname)}".endswith(f".{_plain(name)}"))
+    names = sorted({s.qualname for s in found})
+    if len(names) > 1:
+        raise LocateError(f"{name} is one of several in {module.path}: {', '.join(names)}")
+    return found
+
+
+def _plain(qualname: str) -> str:
+    return qualname.replace("<locals>.", "")
+
+
+def _missing(module: Module, sources: Sequence[Source], name: str) -> tuple[Source, ...]:
+    last = name.rpartition(".")[2]
+    for node in ast.walk(_tree(module)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == last:
+            raise LocateError(
+                f"{name} ({module.path}:{node.lineno}) is not decorated with autograd_script"
+            )
+    known = list(dict.fromkeys(s.qualname for s in sources))
+    close = difflib.get_close_matches(name, known, n=20, cutoff=0.5) or known[:20]
+    listed = f"; it has {', '.join(close)}" if close else ""
+    raise LocateError(f"{module.path} has no function {name} with autograd_script{listed}")
+
+
+def _tree(module: Module) -> ast.Module:
+    sources = from_file(module.path, module.name)
+    return sources[0].tree if sources else parse_text(module.path.read_text("utf-8-sig"))
+
+
+def _imports(module: Module) -> list[str]:
+    return [name for name, b in bindings(_tree(module)).items() if b.kind == "import"]
+
+
+def _imported(module: Module, name: str, seen: set[tuple[str, str]]) -> tuple[Source, ...]:
+    """The function behind ``from .activations import swish``."""
+    binding = bindings(_tree(module)).get(name)
+    statement = ast.parse(binding.statement).body[0] if binding and binding.statement else None
+    if not isinstance(statement, ast.ImportFrom) or (module.name, name) in seen:
+        return ()
+    seen.add((module.name, name))
+    package = module.name if module.is_package else module.name.rpartition(".")[0]
+    try:
+        relative = "." * statement.level + (statement.module or "")
+        where = _find(importlib.util.resolve_name(relative, package), [module.root])
+        own = from_file(where.path, where.name)
+    except (ImportError, LocateError, SyntaxError):
+        return ()  # the statement is in the way of importing the module, not of reading it
+    original = statement.names[0].name
+    exact = tuple(s for s in own if s.qualname == original)
+    return exact or _imported(where, original, seen)
+
+
+# --- folders --------------------------------------------------------------------------------
+
+
+def python_files(folder: Path) -> Iterator[Path]:
+    """The ``.py`` files below a folder, sorted, without hidden folders, environments and caches."""
+    for here, folders, names in os.walk(folder):
+        folders[:] = sorted(f for f in folders if not _is_skipped(Path(here, f)))
+        for name in sorted(names):
+            path = Path(here, name)
+            if name.endswith(".py") and path.is_file():
+                yield path
+
+
+def _is_skipped(folder: Path) -> bool:
+    hidden = folder.name.startswith(".") or folder.name in _SKIPPED
+    return hidden or (folder / "pyvenv.cfg").is_file()
