@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections.abc import Iterable, Mapping
 
 from .source import Binding
 
-__all__ = ["from_annotation", "infer", "is_plain", "is_tensor", "join", "origin", "types_after"]
+__all__ = ["from_annotation", "infer", "is_plain", "is_tensor", "join", "origin", "types_after", "written_type"]
 
 _PLAIN = {"int", "float", "bool", "str", "complex", "number", "dtype", "device", "None", "object"}
 _SIZES = {"dim", "ndimension", "numel", "nelement", "element_size", "get_device", "storage_offset"}
@@ -505,3 +506,17 @@ def _arguments(type_: str, outer: str) -> list[str]:
             parts.append(inner[start:index].strip())
             start = index + 1
     return [*parts, inner[start:].strip()]
+
+
+_NAMES = {"IntTensor": "Tensor", "dtype": "torch.dtype", "device": "torch.device"}
+_NAMES |= {"number": "float", "object": "", "complex": "complex"}
+
+
+def written_type(type_: str) -> str:
+    """A type as TorchScript annotations spell it; "" where it has no name there."""
+    for ours, theirs in _NAMES.items():
+        if re.search(rf"\b{ours}\b", type_) and not theirs:
+            return ""
+        if f".{ours}" not in type_:
+            type_ = re.sub(rf"\b{ours}\b", theirs, type_)
+    return type_

@@ -65,7 +65,7 @@ def target(text: str) -> Target:
         if path.exists():
             raise LocateError(f"{place} is not a regular file")
         raise LocateError(f"no such file: {place}")
-    return Target(_find(place, [Path.cwd()]), name)
+    return Target(_find(place, [Path()]), name)
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -144,20 +144,22 @@ def _walk(folders: Sequence[Path], parts: Sequence[str]) -> Path | None:
 def functions(target: Target) -> tuple[Source, ...]:
     """The decorated functions that a target names.
 
-    A function that the module imports from elsewhere is looked for there; a module that has none of
-    its own stands for those it imports.
+    A function that the module imports is looked for where it comes from, and a package that
+    decorates none itself stands for those that it imports from its own modules.
 
-    Raises LocateError where there is none, and TransformError where a file cannot be read.
+    Raises LocateError where there is none, and TransformError where the file cannot be read.
     """
     module = target.module
     own = from_file(module.path, module.name)
     if target.name:
-        found = _named(module, own, target.name) or _imported(module, target.name, set())
-        return found or _missing(module, own, target.name)
-    found = own or tuple(s for name in _imports(module) for s in _imported(module, name, set()))
+        found = _named(module, own, target.name) or _imported(module, target.name)
+        if not found:
+            raise _missing(module, own, target.name)
+        return found
+    found = own or (_offered(module) if module.is_package else ())
     if not found:
         raise LocateError(f"{module.path} has no function decorated with autograd_script")
-    return tuple({(s.file, s.function.lineno): s for s in found}.values())
+    return found
 
 
 def _named(module: Module, sources: Sequence[Source], name: str) -> tuple[Source, ...]:
@@ -176,45 +178,58 @@ def _plain(qualname: str) -> str:
     return qualname.replace("<locals>.", "")
 
 
-def _missing(module: Module, sources: Sequence[Source], name: str) -> tuple[Source, ...]:
+def _missing(module: Module, sources: Sequence[Source], name: str) -> LocateError:
     last = name.rpartition(".")[2]
     for node in ast.walk(_tree(module)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == last:
-            raise LocateError(
-                f"{name} ({module.path}:{node.lineno}) is not decorated with autograd_script"
-            )
+            place = f"{module.path}:{node.lineno}"
+            return LocateError(f"{name} ({place}) is not decorated with autograd_script")
     known = list(dict.fromkeys(s.qualname for s in sources))
     close = difflib.get_close_matches(name, known, n=20, cutoff=0.5) or known[:20]
     listed = f"; it has {', '.join(close)}" if close else ""
-    raise LocateError(f"{module.path} has no function {name} with autograd_script{listed}")
+    return LocateError(f"{module.path} has no function {name} with autograd_script{listed}")
 
 
 def _tree(module: Module) -> ast.Module:
-    sources = from_file(module.path, module.name)
-    return sources[0].tree if sources else parse_text(module.path.read_text("utf-8-sig"))
+    return parse_text(module.path.read_text("utf-8-sig"))
 
 
-def _imports(module: Module) -> list[str]:
-    return [name for name, b in bindings(_tree(module)).items() if b.kind == "import"]
+def _offered(package: Module) -> tuple[Source, ...]:
+    """What ``__init__.py`` imports from the modules of its package."""
+    found: dict[tuple[str, int], Source] = {}
+    for name in bindings(_tree(package)):
+        origin = _origin(package, name)
+        if origin is not None and origin[0].split(".")[0] == package.name.split(".")[0]:
+            found.update({(s.file, s.function.lineno): s for s in _imported(package, name)})
+    return tuple(found.values())
 
 
-def _imported(module: Module, name: str, seen: set[tuple[str, str]]) -> tuple[Source, ...]:
-    """The function behind ``from .activations import swish``."""
+def _origin(module: Module, name: str) -> tuple[str, str] | None:
+    """Where ``from .activations import swish`` gets it: the module's full name, and its name."""
     binding = bindings(_tree(module)).get(name)
     statement = ast.parse(binding.statement).body[0] if binding and binding.statement else None
-    if not isinstance(statement, ast.ImportFrom) or (module.name, name) in seen:
-        return ()
-    seen.add((module.name, name))
+    if not isinstance(statement, ast.ImportFrom):
+        return None
     package = module.name if module.is_package else module.name.rpartition(".")[0]
+    relative = "." * statement.level + (statement.module or "")
     try:
-        relative = "." * statement.level + (statement.module or "")
-        where = _find(importlib.util.resolve_name(relative, package), [module.root])
-        own = from_file(where.path, where.name)
-    except (ImportError, LocateError, SyntaxError):
-        return ()  # the statement is in the way of importing the module, not of reading it
-    original = statement.names[0].name
-    exact = tuple(s for s in own if s.qualname == original)
-    return exact or _imported(where, original, seen)
+        return importlib.util.resolve_name(relative, package), statement.names[0].name
+    except ImportError:  # more dots than packages
+        return None
+
+
+def _imported(module: Module, name: str, depth: int = 0) -> tuple[Source, ...]:
+    """The function that a module has under ``name`` by importing it."""
+    origin = _origin(module, name)
+    if origin is None or depth > 10:  # two modules may import a name from each other
+        return ()
+    try:
+        home = _find(origin[0], [module.root])
+        own = from_file(home.path, home.name)
+    except (LocateError, SyntaxError):
+        return ()
+    exact = tuple(s for s in own if s.qualname == origin[1])
+    return exact or _imported(home, origin[1], depth + 1)
 
 
 # --- folders --------------------------------------------------------------------------------

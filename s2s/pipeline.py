@@ -15,6 +15,7 @@ from .ir import Emitted, Pair, Rule, Source, Stage
 from .parse import parse
 from .passes.guard_gradients import guard_gradients
 from .passes.lift_backward import lift_backward
+from .passes.optional_captures import optional_captures
 from .passes.plain_forward import plain_forward
 from .passes.recompute_intermediates import recompute_always, recompute_intermediates
 from .passes.save_sizes import save_sizes
@@ -31,7 +32,7 @@ FORMS: Mapping[str, tuple[Pass, ...]] = {
         save_sizes,  # after it: a tensor that a second derivative needs is kept
         guard_gradients,
     ),
-    "torchscript": (),
+    "torchscript": (optional_captures,),
     "func": (recompute_always,),
     "op": (plain_forward,),
 }

@@ -9,11 +9,10 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from ..infer import is_plain
+from ..infer import is_plain, written_type
 from ..ir import Emitted, Pair, Param
 from ..names import fresh
 from .layout import module_text, own, simple_default
-from .torchscript import written_type
 
 __all__ = ["CELLS", "Watched", "call_order", "emit_call", "watched"]
 

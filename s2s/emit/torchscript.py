@@ -7,14 +7,14 @@ import re
 from collections.abc import Mapping, Sequence
 
 
-from ..infer import infer, types_after
+from ..infer import infer, types_after, written_type
 from ..ir import Constant, Emitted, Pair, Param, Stmt, replace
 from ..names import reads
 from ..source import bindings
 from ..syntax import handed_over, make, without_blank_lines
 from .layout import Line, header, indented, module_text, own, simple_default, statement_lines
 
-__all__ = ["emit_torchscript", "written_type"]
+__all__ = ["emit_torchscript"]
 
 
 def emit_torchscript(
@@ -88,20 +88,6 @@ def _inferred(pair: Pair) -> dict[str, str]:
     """Types by the text alone, of the names of forward."""
     start = {p.name: p.type for p in pair.params} | {c.name: c.type for c in pair.constants}
     return types_after([s.tree for s in pair.forward], start, bindings(pair.source.tree))
-
-
-_NAMES = {"IntTensor": "Tensor", "dtype": "torch.dtype", "device": "torch.device"}
-_NAMES |= {"number": "float", "object": "", "complex": "complex"}
-
-
-def written_type(type_: str) -> str:
-    """A type as TorchScript annotations spell it; "" where it has no name there."""
-    for ours, theirs in _NAMES.items():
-        if re.search(rf"\b{ours}\b", type_) and not theirs:
-            return ""
-        if f".{ours}" not in type_:
-            type_ = re.sub(rf"\b{ours}\b", theirs, type_)
-    return type_
 
 
 def _annotated(name: str, type_: str) -> str:

@@ -22,8 +22,8 @@ from ..captures import helpers_of
 from ..check import differentiable_slots, mutated_inputs
 from ..flow import bound_at_returns
 from ..infer import is_plain, is_tensor
-from ..ir import Backward, Capture, Constant, Keep, Pair, Rule, Saved, Stmt
-from ..names import fresh, reads, writes
+from ..ir import Backward, Capture, Constant, Keep, Pair, Rule, Saved, Stmt, replace
+from ..names import fresh, reads, returns_in, writes
 from ..parse import nested_nodes
 from ..source import bindings
 from ..syntax import block, from_node, make, rename, replace_returns, standalone
@@ -109,19 +109,21 @@ def _needs_branch(rule: Rule) -> bool:
 class _Lift(cst.CSTTransformer):
     """Takes the backwards out of forward, or puts their numbers in their place."""
 
-    def __init__(self, numbers: Mapping[cst.CSTNode, int], tagged: bool) -> None:
+    def __init__(self, numbers: Mapping[cst.CSTNode, int], tags: Mapping[str, str]) -> None:
         self.numbers = numbers
-        self.tagged = tagged
+        self.tags = tags  # the variable that holds the number, for each name of several backwards
 
     def leave_FunctionDef(
         self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
     ) -> cst.BaseStatement | cst.RemovalSentinel:
         if original_node not in self.numbers:
             return updated_node
-        if not self.tagged:
+        tag = self.tags.get(original_node.name.value)
+        if tag is None:
             return cst.RemoveFromParent()
-        number = self.numbers[original_node]
-        return make(f"{original_node.name.value} = {number}").node
+        comments = [line for line in original_node.leading_lines if line.comment]
+        number = make(f"{tag} = {self.numbers[original_node]}").node
+        return number.with_changes(leading_lines=comments)
 
     def leave_Lambda(
         self, original_node: cst.Lambda, updated_node: cst.Lambda
@@ -143,28 +145,49 @@ def _forward(rule: Rule, saved: list[str], branch: str | None) -> tuple[Stmt, ..
     nodes = nested_nodes(rule.body)
     numbers = {nodes[b.tree]: i for i, b in enumerate(rule.backwards)}
     trees = {b.tree for b in rule.backwards}
-    visitor = _Lift(numbers, branch is not None)
+    tags = _tags(rule, branch)
+    visitor = _Lift(numbers, tags)
     body: list[Stmt] = []
     for statement in rule.body:
-        if not any(n in trees for n in ast.walk(statement.tree)):
+        tree = statement.tree
+        if not any(n in trees for n in ast.walk(tree)):
             body.append(statement)
             continue
-        if branch is None and _only_binds(statement.tree, trees):
+        name = tree.name if isinstance(tree, ast.FunctionDef) else ""
+        dropped = tree in trees if isinstance(tree, ast.FunctionDef) else branch is None
+        if dropped and name not in tags and _only_binds(tree, trees):
             continue
-        node = statement.node
-        if branch is not None and statement.tree in trees:
-            assert isinstance(node, cst.FunctionDef)
-            comments = [line for line in node.leading_lines if line.comment]
-            number = make(f"{node.name.value} = {numbers[node]}").node
-            body.append(from_node(number.with_changes(leading_lines=comments), statement.line))
-            continue
-        changed = node.visit(visitor)
+        changed = statement.node.visit(visitor)
         assert isinstance(changed, cst.BaseStatement)
-        if isinstance(statement.tree, ast.Return):  # its tree is replaced below
-            body.append(Stmt(changed, statement.tree, statement.line))
+        if isinstance(tree, ast.Return):  # its tree is replaced below
+            body.append(replace(statement, node=changed))
         else:
             body.append(from_node(changed, statement.line))
-    return replace_returns(body, lambda node, _: [_returned(node, saved, branch)])
+    alone = {b.name: i for i, b in enumerate(rule.backwards) if b.name not in tags}
+    return replace_returns(body, lambda node, _: [_returned(node, saved, branch, tags, alone)])
+
+
+def _tags(rule: Rule, branch: str | None) -> dict[str, str]:
+    """Names of backwards that need a variable for their number.
+
+    A name that stands for one ``def`` and is returned as it is needs none: its number is
+    written at the return.
+    """
+    if branch is None:
+        return {}
+    count: dict[str, int] = {}
+    for backward in rule.backwards:
+        count[backward.name] = count.get(backward.name, 0) + 1
+    returned = [_last(r) for r in returns_in([s.tree for s in rule.body])]
+    if not all(isinstance(value, ast.Name) and value.id in count for value in returned):
+        return {name: name for name in count}
+    several = [name for name in count if count[name] > 1]
+    return {name: branch if len(several) == 1 else name for name in several}
+
+
+def _last(node: ast.Return) -> ast.expr:
+    assert isinstance(node.value, ast.Tuple)
+    return node.value.elts[-1]
 
 
 def _only_binds(tree: ast.stmt, trees: set[ast.FunctionDef | ast.Lambda]) -> bool:
@@ -174,7 +197,13 @@ def _only_binds(tree: ast.stmt, trees: set[ast.FunctionDef | ast.Lambda]) -> boo
     )
 
 
-def _returned(node: cst.Return, saved: list[str], branch: str | None) -> cst.Return:
+def _returned(
+    node: cst.Return,
+    saved: list[str],
+    branch: str | None,
+    tags: Mapping[str, str],
+    alone: Mapping[str, int],
+) -> cst.Return:
     """``return outputs, backward`` as ``return outputs, (saved...)``."""
     assert isinstance(node.value, cst.Tuple)
     *outputs, last = [element.value for element in node.value.elements]
@@ -187,6 +216,10 @@ def _returned(node: cst.Return, saved: list[str], branch: str | None) -> cst.Ret
     kept: list[cst.BaseExpression] = [cst.Name(name) for name in saved]
     if branch:
         kept[0] = last
+        if isinstance(last, cst.Name) and last.value in tags:
+            kept[0] = cst.Name(tags[last.value])
+        elif isinstance(last, cst.Name) and last.value in alone:
+            kept[0] = cst.Integer(str(alone[last.value]))
     handed = cst.Tuple([cst.Element(k) for k in kept])
     return cst.Return(cst.Tuple([cst.Element(value), cst.Element(handed)], lpar=[], rpar=[]))
 

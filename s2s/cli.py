@@ -1,0 +1,247 @@
+"""The command ``s2s``. It reads files; unless a flag says so, nothing of theirs is run.
+
+What takes time to import (libcst for the compiler, rich for colours, torch for ``--with-torch``) is
+imported by the commands that need it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from . import __version__
+from .errors import TransformError
+from .ir import Diagnostic, Span
+
+if TYPE_CHECKING:
+    from .ir import Pair, Source
+    from .locate import Module, Target
+
+__all__ = ["main"]
+
+FORMS = ("eager", "torchscript", "func", "op", "call")
+_EXIT_CODES = "Exit code: 0 if all is well, 1 if there are problems, 2 for wrong usage or no such file."
+
+
+@click.group(epilog=_EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="s2s", message="%(prog)s %(version)s")
+def commands() -> None:
+    """Custom gradients for PyTorch: see what is generated, find what is wrong.
+
+    Both commands read files. They import neither the files nor torch.
+
+    \b
+      s2s dump model.py:swish        what swish is compiled to
+      s2s check src tests            every problem in the files below two folders
+    """
+
+
+def main() -> None:
+    """The entry point of the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a comment in another script, a terminal in ASCII
+            stream.reconfigure(errors="backslashreplace")
+    commands(prog_name="s2s")
+
+
+# --- dump -----------------------------------------------------------------------------------
+
+
+@commands.command(epilog=_EXIT_CODES)
+@click.argument("target", metavar="PATH_OR_MODULE[:NAME]")
+@click.option(
+    "--form",
+    type=click.Choice([*FORMS, "all"]),
+    help="Which text to print; eager if nothing is said.",
+)
+@click.option("--after", metavar="PASS", help="Print forward and backward as they are after a pass.")
+@click.option(
+    "--with-torch",
+    is_flag=True,
+    help="Import the module for real, which runs it, and print the types that TorchScript finds.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE, all of it or nothing.")
+def dump(
+    target: str, form: str | None, after: str | None, with_torch: bool, output: str | None
+) -> None:
+    """Print what decorated functions are compiled to.
+
+    PATH_OR_MODULE is a .py file or the name of a module; NAME is a function in it, with as much of
+    its qualified name as tells it from others. Without NAME: every decorated function.
+
+    \b
+    The forms:
+      eager        the torch.autograd.Function that normal calls run
+      torchscript  the typed pair that torch.jit.script compiles
+      func         the Function for torch.func, vmap and forward mode
+      op           the operator, for scripted and exported programs
+      call         the function that chooses one of these at each call
+      all          all of these, one after the other
+
+    \b
+    Examples:
+      s2s dump s2s.functions:swish
+      s2s dump model.py:Layer.scale --form torchscript
+      s2s dump model.py:make.spike --after lift_backward
+      s2s dump model.py --form all -o generated.py
+
+    The eager, func, op and call texts are what runs, to the letter. The types of the torchscript
+    text come from the source; --with-torch asks TorchScript, for one that the source does not tell.
+    """
+    if after is not None and with_torch:
+        raise click.UsageError("--after shows a step before torch comes in: leave out --with-torch")
+    step = None if after is None else _form_of(after, form)
+    where = _target(target)
+    problems: list[Diagnostic] = []
+    sources = _functions(where, problems)
+    texts: list[str] = []
+    if with_torch:
+        for source in sources:
+            with _collecting(problems, source.span(source.function)):
+                texts += _loaded_texts(source, form or "eager")
+    else:
+        for pair in _distinct(_pairs(sources, problems)):
+            with _collecting(problems, pair.source.span(pair.source.function)):
+                texts += [_stage(pair, step, after)] if step and after else _texts(pair, form)
+    _finish(texts, problems, output, [where.module.path, *(Path(s.file) for s in sources)])
+
+
+def _form_of(step: str, form: str | None) -> str:
+    """The form whose pipeline has that step."""
+    from . import pipeline
+
+    if form in ("call", "all"):
+        raise click.UsageError(f"--after needs one of the forms {', '.join(pipeline.FORMS)}")
+    forms = [form] if form else list(pipeline.FORMS)
+    steps = {f: ["lift_backward", *(p.__name__ for p in pipeline.FORMS[f])] for f in forms}
+    for name, names in steps.items():
+        if step in names:
+            return name
+    known = dict.fromkeys(name for names in steps.values() for name in names)
+    shown = f" of the form {form}" if form else ""
+    raise click.UsageError(f"no pass {step!r}; the passes{shown} are {', '.join(known)}")
+
+
+def _target(text: str) -> Target:
+    from . import locate
+
+    try:
+        return locate.target(text)
+    except locate.LocateError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _functions(where: Target, problems: list[Diagnostic]) -> tuple[Source, ...]:
+    from . import locate
+
+    try:
+        with _collecting(problems, Span(str(where.module.path), 1)):
+            return locate.functions(where)
+    except locate.LocateError as error:
+        if where.name:
+            raise click.UsageError(str(error)) from None
+        raise click.ClickException(str(error)) from None
+    return ()
+
+
+def _pairs(sources: Sequence[Source], problems: list[Diagnostic]) -> Iterator[Pair]:
+    from . import pipeline
+
+    for source in sources:
+        with _collecting(problems, source.span(source.function)):
+            yield pipeline.lift(pipeline.read(source))
+
+
+def _distinct(pairs: Iterator[Pair]) -> Iterator[Pair]:
+    """One class name each: of two functions called ``scale`` the second becomes ``scale_1``."""
+    from .emit.layout import camel
+    from .ir import replace
+
+    taken: set[str] = set()
+    for pair in pairs:
+        name, number = pair.name, 0
+        while camel(name) in taken:
+            number += 1
+            name = f"{pair.name}_{number}"
+        if name != pair.name:
+            place = f"{pair.source.qualname}, line {pair.source.function.lineno},"
+            click.echo(f"note: {place} is printed as {name}", err=True)
+        taken.add(camel(name))
+        yield replace(pair, name=name)
+
+
+def _texts(pair: Pair, form: str | None) -> list[str]:
+    if form == "all":
+        return [f"# --- {name} ---\n\n{_text(pair, name)}" for name in FORMS]
+    return [_text(pair, form or "eager")]
+
+
+def _text(pair: Pair, form: str) -> str:
+    from . import pipeline
+    from .emit.call import emit_call
+
+    return emit_call(pair).text if form == "call" else pipeline.emit(pair, form).text
+
+
+def _stage(pair: Pair, form: str, step: str) -> str:
+    from . import pipeline
+    from .emit.pair import emit_pair
+
+    stages = {stage.name: stage.pair for stage in pipeline.stages(pair, form)}
+    return emit_pair(stages[step]).text
+
+
+def _loaded_texts(source: Source, form: str) -> list[str]:
+    """The texts of a function of a module that is imported for it."""
+    from .decorator import source as text_of
+
+    function = _loaded(source)
+    if form == "all":
+        return [f"# --- {name} ---\n\n{text_of(function, name)}" for name in FORMS]
+    return [text_of(function, form)]
+
+
+# --- check ----------------------------------------------------------------------------------
+
+
+@commands.command(epilog=_EXIT_CODES)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=Path)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["text", "json", "github"]),
+    default="text",
+    show_default=True,
+    help="For people, for programs, or for annotations in GitHub Actions.",
+)
+def check(paths: tuple[Path, ...], style: str) -> None:
+    """Report every problem of every decorated function.
+
+    A folder stands for the .py files in it, at any depth; hidden folders, virtual environments,
+    node_modules and __pycache__ are left out. Functions under autograd_function are not compiled,
+    and not checked.
+
+    \b
+    Examples:
+      s2s check src tests
+      s2s check --format github .
+    """
+    from . import report
+
+    lost: list[str] = []
+    problems: list[Diagnostic] = []
+    files = functions = 0
+    for path, named in _files(paths, lost):
+        count = _check_file(path, named, problems)
+        files += 1
+        functions += count
+        if style == "text":
+            _print_problems(problems[printed_so_far(problems) :])

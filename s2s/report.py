@@ -1,0 +1,89 @@
+"""Diagnostics for people, for programs and for GitHub's annotations."""
+
+from __future__ import annotations
+
+import json
+import os
+import unicodedata
+from collections.abc import Sequence
+
+from .ir import Diagnostic, Span
+
+__all__ = ["as_github", "as_json", "as_text", "one_line"]
+
+_WIDTH = 96  # of a source line, around the column that is meant
+_LONGEST = 400  # of any other line
+
+
+def as_text(problem: Diagnostic, coloured: bool = False) -> str:
+    """``file:line:column: code message``, the source line with a caret, notes and hint."""
+    head = f"{one_line(str(problem.span))}: {{}} {one_line(problem.message)}"
+    rows = [head.format(_red(problem.code) if coloured else problem.code)]
+    rows += _excerpt(problem.span)
+    rows += [f"  {one_line(note)}" for note in problem.notes]
+    rows.append(f"  hint: {one_line(problem.hint)}")
+    return "\n".join(rows)
+
+
+def as_json(problems: Sequence[Diagnostic], files: int, functions: int) -> str:
+    """One object with all problems, and how much was looked at."""
+    rows = [
+        {
+            "code": p.code,
+            "file": p.span.file,
+            "line": p.span.line,
+            "column": p.span.column,
+            "message": p.message,
+            "notes": p.notes,
+            "hint": p.hint,
+        }
+        for p in problems
+    ]
+    return json.dumps({"problems": rows, "files": files, "functions": functions}, indent=2)
+
+
+def as_github(problem: Diagnostic) -> str:
+    """A workflow command that GitHub shows beside the line."""
+    span = problem.span
+    file = os.path.relpath(span.file) if os.path.isabs(span.file) else span.file
+    place = f"file={_property(file)},line={span.line},col={span.column}"
+    message = "\n".join([problem.message, *problem.notes, f"hint: {problem.hint}"])
+    return f"::error {place},title={_property(problem.code)}::{_escaped(message)}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _escaped(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def one_line(text: str) -> str:
+    """The text on one line of bounded length, with nothing in it that a terminal would obey.
+
+    >>> one_line("a\\x1b[31m\\nb")
+    'a?[31m b'
+    """
+    text = text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
+
+
+def _excerpt(span: Span) -> list[str]:
+    """The source line and a caret below its column; of a long line, the part around it."""
+    if not span.text.strip():
+        return []
+    column = max(0, min(span.column - 1, len(span.text)))
+    start = 0 if len(span.text) <= _WIDTH else max(0, column - _WIDTH // 2)
+    shown = one_line(span.text[start : start + _WIDTH])
+    before = sum(_cells(c) for c in shown[: column - start])
+    number = f"{span.line:>5} | "
+    return [f"{number}{shown.rstrip()}", f"{'':>5} | {' ' * before}^"]
+
+
+def _cells(character: str) -> int:
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def _red(text: str) -> str:
+    return f"\x1b[1;31m{text}\x1b[0m"
