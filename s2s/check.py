@@ -13,7 +13,7 @@ from .names import changed, returns_in, root, same_scope, writes
 from .parse import falls_through
 from .source import bindings
 
-__all__ = ["check", "differentiable_slots", "mutated_inputs", "viewed_inputs"]
+__all__ = ["check", "differentiable_slots", "mutated_inputs", "surely_fresh"]
 
 _VIEWS = {"view", "reshape", "t", "transpose", "permute", "squeeze", "unsqueeze", "expand", "flatten"}
 _VIEWS |= {"expand_as", "view_as", "narrow", "select", "detach", "contiguous", "movedim", "unflatten"}
@@ -236,19 +236,32 @@ def _changed_name(rule: Rule, node: ast.AST) -> str:
     return names[0] if names else ""
 
 
-def viewed_inputs(rule: Rule) -> tuple[str, ...]:
-    """Inputs that forward returns, or a view of them."""
-    views = _views(s.tree for s in rule.body)
+def surely_fresh(rule: Rule) -> bool:
+    """Is every output the result of arithmetic, so that it shares no memory with anything?"""
+    made = [s.tree for s in rule.body if isinstance(s.tree, ast.Assign)]
+    bound = [name for s in rule.body for name in writes(s.tree)]
+    values = {t.id: s.value for s in made for t in s.targets if isinstance(t, ast.Name)}
     params = {p.name for p in rule.params}
-    found: list[str] = []
+
+    def fresh_value(value: ast.expr) -> bool:
+        if isinstance(value, ast.IfExp):
+            return fresh_value(value.body) and fresh_value(value.orelse)
+        if isinstance(value, ast.Name):
+            once = bound.count(value.id) == 1 and value.id in values and value.id not in params
+            return once and fresh_value(values[value.id])
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+            return value.func.attr in _VIEWS and fresh_value(value.func.value)
+        return isinstance(value, (ast.BinOp, ast.Compare))
+
     for statement in returns_in([s.tree for s in rule.body]):
         assert isinstance(statement.value, ast.Tuple)
-        for value in ast.walk(ast.Tuple(statement.value.elts[:-1], ast.Load())):
-            base = _viewed(value) if isinstance(value, ast.expr) else None
-            base = views.get(base or "", base)
-            if base in params and isinstance(value, (ast.Name, ast.Call, ast.Attribute, ast.Subscript)):
-                found.append(str(base))
-    return tuple(dict.fromkeys(found))
+        outputs = statement.value.elts[:-1]
+        if len(outputs) == 1 and isinstance(outputs[0], ast.Tuple):
+            outputs = outputs[0].elts
+        names = [o.id for o in outputs if isinstance(o, ast.Name)]
+        if len(set(names)) < len(names) or not all(fresh_value(o) for o in outputs):
+            return False
+    return True
 
 
 def _views(body: Iterable[ast.stmt]) -> dict[str, str]:

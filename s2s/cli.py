@@ -6,11 +6,7 @@ imported by the commands that need it.
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import os
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,17 +14,18 @@ from typing import TYPE_CHECKING
 import click
 
 from . import __version__
-from .errors import TransformError
 from .ir import Diagnostic, Span
 
 if TYPE_CHECKING:
     from .ir import Pair, Source
-    from .locate import Module, Target
+    from .locate import Target
 
 __all__ = ["main"]
 
 FORMS = ("eager", "torchscript", "func", "op", "call")
-_EXIT_CODES = "Exit code: 0 if all is well, 1 if there are problems, 2 for wrong usage or no such file."
+_EXIT_CODES = (
+    "Exit code: 0 if all is well, 1 if there are problems, 2 for wrong usage or no such file."
+)
 
 
 @click.group(epilog=_EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
@@ -62,7 +59,9 @@ def main() -> None:
     type=click.Choice([*FORMS, "all"]),
     help="Which text to print; eager if nothing is said.",
 )
-@click.option("--after", metavar="PASS", help="Print forward and backward as they are after a pass.")
+@click.option(
+    "--after", metavar="PASS", help="Print forward and backward as they are after a pass."
+)
 @click.option(
     "--with-torch",
     is_flag=True,
@@ -234,7 +233,6 @@ def check(paths: tuple[Path, ...], style: str) -> None:
       s2s check src tests
       s2s check --format github .
     """
-    from . import report
 
     lost: list[str] = []
     problems: list[Diagnostic] = []

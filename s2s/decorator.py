@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import types
 from collections.abc import Callable
@@ -95,9 +94,6 @@ def _finished(compiled: Compiled, fn: types.FunctionType) -> types.FunctionType:
     function.__module__ = fn.__module__
     function.__doc__ = fn.__doc__
     function.__annotations__ = _annotations(fn)
-    if fn.__kwdefaults__:  # these are taken by position too, for TorchScript's sake
-        shown = inspect.signature(fn).replace(return_annotation=inspect.Signature.empty)
-        function.__dict__["__signature__"] = shown
     forward, backward = _lazy_pair(compiled)
     attributes: dict[str, Any] = {
         "__s2s__": compiled,

@@ -7,7 +7,6 @@ import difflib
 import importlib.machinery
 import importlib.util
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

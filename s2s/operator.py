@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, is_grad_enabled
+from torch.autograd import forward_ad
 
-from .check import viewed_inputs
+from .check import surely_fresh
 from .emit.op import operator_name, schema
 from .errors import TransformError, diagnostic
 
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from .runtime import Compiled
 
 __all__ = ["call", "define", "no_operator"]
+
+_transforms_active = torch._C._are_functorch_transforms_active
+_autocast_active = torch._C._is_any_autocast_enabled
+_any_requires_grad = torch._C._any_requires_grad
+_shares_memory = torch._C._any_output_is_alias_to_input_or_output
 
 # operator name -> the library that holds it and the text it was made from
 _LIBRARIES: dict[str, tuple[torch.library.Library, str]] = {}
@@ -82,34 +88,46 @@ def _kernels(
     compiled: Compiled, defaults: dict[str, Any]
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     order = _order(compiled)
-    aliased = viewed_inputs(compiled.rule)
+    fresh = surely_fresh(compiled.rule)
+    count = len(order)
+    variadic = any(is_list for _, is_list in order)
+    rest = tuple(defaults[name] for name, _ in order)
+    run, apply = compiled.run, compiled.apply
 
-    def arguments(args: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
-        flat: list[Any] = []
-        for index, (name, variadic) in enumerate(order):
-            if index < len(args):
-                value = args[index]
-            else:
-                value = keywords[name] if name in keywords else defaults[name]
-            if variadic:
-                flat.extend(value)
-            else:
-                flat.append(value)
-        return flat
+    def arguments(args: tuple[Any, ...], keywords: dict[str, Any]) -> Sequence[Any]:
+        """Every argument in order: the dispatcher leaves out those that equal their default."""
+        if keywords:
+            args += tuple(keywords.get(name, defaults[name]) for name, _ in order[len(args) :])
+        args += rest[len(args) :]
+        if not variadic:
+            return args
+        return [v for a, (_, is_list) in zip(args, order) for v in (a if is_list else (a,))]
 
     def plain(*args: Any, **keywords: Any) -> Any:
-        out = compiled.run(*arguments(args, keywords))
-        return _apart(out) if aliased else out
+        args = arguments(args, keywords)  # type: ignore[assignment]
+        out = run(*args)
+        return out if fresh else _apart(out, args)
 
     def differentiable(*args: Any, **keywords: Any) -> Any:
-        out = compiled.differentiable(*arguments(args, keywords))
-        return _apart(out) if aliased else out
+        # one flat function: this is what each step of a scripted loop pays
+        if variadic or keywords or len(args) != count:
+            args = arguments(args, keywords)  # type: ignore[assignment]
+        if _transforms_active() or forward_ad._current_level >= 0:
+            out = compiled.differentiable(*args)
+        elif is_grad_enabled() and _any_requires_grad(*args):
+            out = compiled.autocast_apply(*args) if _autocast_active() else apply(*args)
+        else:
+            out = run(*args)
+        return out if fresh else _apart(out, args)
 
     return plain, differentiable
 
 
-def _apart(out: Any) -> Any:
-    """Copies: an operator may not return its inputs, or views of them."""
+def _apart(out: Any, args: Sequence[Any]) -> Any:
+    """An operator may not return its inputs, views of them, or one output twice: copies then."""
+    outputs = out if isinstance(out, tuple) else (out,)
+    if not _shares_memory(tuple(args), {}, outputs):
+        return out
     return out.clone() if isinstance(out, Tensor) else tuple(t.clone() for t in out)
 
 

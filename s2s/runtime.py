@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
 from . import load, operator, pipeline, scripted
-from .emit.call import CELLS, call_order, emit_call, watched
+from .emit.call import CELLS, emit_call, scripted_order, watched
 from .emit.eager import hidden
 from .emit.func import extra_outputs
 from .ir import Emitted, Rule
@@ -143,8 +144,8 @@ class Compiled:
         emitted = self.text("call")
         maker = load.load(emitted, self.scope, self.pair.torch, lazy=True)[emitted.names[0]]
         parts = {
-            "is_scripting": torch.jit.is_scripting,
-            "is_compiling": torch.compiler.is_compiling,
+            "is_dynamo_compiling": torch.compiler.is_dynamo_compiling,
+            "compiler": torch.compiler,
             "is_grad_enabled": torch.is_grad_enabled,
             "transforms_active": _transforms_active,
             "autocast_active": torch._C._is_any_autocast_enabled,
@@ -155,17 +156,35 @@ class Compiled:
             "apply": self.apply,
         }
         lifted = [c.name for c in self.pair.constants if c.lifted]
-        made: types.FunctionType = maker(*[None] * len(lifted), *(parts[name] for name in CELLS))
-        ours = dict(zip(made.__code__.co_freevars, made.__closure__ or ()))
-        closure = tuple(self.cells.get(n, cell) for n, cell in ours.items())
+        made, stub = maker(*[None] * len(lifted), *(parts[name] for name in CELLS))
         positional, keywords = self.defaults
-        by_position = [p for p in call_order(self.pair) if p.default is not None]
+        function = self._with_cells(made, positional)
+        function.__kwdefaults__ = keywords
         plain = [p.name for p in self.pair.params if p.kind.startswith("positional")]
         values = dict(keywords or {}) | dict(zip(reversed(plain), reversed(positional or ())))
-        defaults = tuple(values[p.name] for p in by_position)
-        return types.FunctionType(
-            made.__code__, self.scope, self.pair.name, defaults or None, closure
-        )
+        ordered = [values[p.name] for p in scripted_order(self.pair) if p.default is not None]
+        stub = self._with_cells(stub, tuple(ordered) or None)
+
+        def prepare() -> types.FunctionType:
+            """What torch.jit.script compiles instead of ``function``."""
+            asked = sys._getframe(1).f_locals.get("obj", function)
+            if asked is not function:  # functools.wraps has copied this attribute
+                raise RuntimeError(
+                    f"torch.jit.script cannot compile {self.pair.name} through a decorator above "
+                    "@autograd_script; call the inner function from scripted code"
+                )
+            return stub
+
+        function.__dict__["__prepare_scriptable__"] = prepare
+        return function
+
+    def _with_cells(
+        self, made: types.FunctionType, defaults: tuple[Any, ...] | None
+    ) -> types.FunctionType:
+        """The function with the variables of the user's enclosing functions as its own."""
+        ours = dict(zip(made.__code__.co_freevars, made.__closure__ or ()))
+        closure = tuple(self.cells.get(n, cell) for n, cell in ours.items())
+        return types.FunctionType(made.__code__, self.scope, made.__name__, defaults, closure)
 
     def constant(self, name: str) -> Any:
         """The value, now, of a name from outside the function."""

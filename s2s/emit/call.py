@@ -1,7 +1,7 @@
 """The function that stands in the user's place and chooses a form for every call.
 
-Its text is what ``torch.jit.script`` compiles: there only the first branch exists. Everything
-it needs beside its own parameters comes as a closure of ``bind``.
+Beside it stands the function that ``torch.jit.script`` compiles in its place: a call of the
+operator. Everything the two need beside their own parameters comes as a closure of ``bind``.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ..ir import Emitted, Pair, Param
 from ..names import fresh
 from .layout import module_text, own, simple_default
 
-__all__ = ["CELLS", "Watched", "call_order", "emit_call", "watched"]
+__all__ = ["CELLS", "Watched", "emit_call", "scripted_order", "watched"]
 
 # what `bind` takes: the parts that loading fills in
 CELLS = (
-    "is_scripting",
-    "is_compiling",
+    "is_dynamo_compiling",
+    "compiler",
     "is_grad_enabled",
     "transforms_active",
     "autocast_active",
@@ -68,35 +68,46 @@ def emit_call(pair: Pair) -> Emitted:
     cells = {name: fresh(name, pair.taken | {pair.name}) for name in CELLS}
     lifted = [c.name for c in pair.constants if c.lifted]
     maker = fresh("bind", pair.taken | {pair.name})
+    scripted = fresh(f"{pair.name}_scripted", pair.taken | {pair.name})
     body = _body(pair, cells)
     rows = [
         f"def {maker}({', '.join([*lifted, *cells.values()])}):",
         *(f"    {row}" for row in _head(pair)),
         *(f"        {row}" for row in body),
-        f"    return {pair.name}",
+        "",
+        *(f"    {row}" for row in _scripted_head(pair, scripted)),
+        f"        return {cells['s2s']}.op({_scripted_arguments(pair, cells['s2s'])})",
+        "",
+        f"    return {pair.name}, {scripted}",
     ]
     return module_text("call", pair, own(*rows), (maker, *cells.values()))
 
 
 def _head(pair: Pair) -> list[str]:
+    """The user's signature."""
     shown: list[str] = []
-    positional = call_order(pair)
-    for index, param in enumerate(positional):
+    for index, param in enumerate(pair.params):
+        if param.kind == "keyword-only" and "*" not in shown:
+            shown.append("*")
         shown.append(_parameter(param))
-        after = positional[index + 1].kind if index + 1 < len(positional) else ""
+        after = pair.params[index + 1].kind if index + 1 < len(pair.params) else ""
         if param.kind == "positional-only" and after != "positional-only":
             shown.append("/")
-    required = [p for p in pair.params if p not in positional]
-    if required:
-        shown += ["*", *map(_parameter, required)]
     return [f"def {pair.name}({', '.join(shown)}):"]
 
 
-def call_order(pair: Pair) -> list[Param]:
-    """The parameters that the calling text takes by position.
+def _scripted_head(pair: Pair, name: str) -> list[str]:
+    """What TorchScript sees: it knows neither positional-only parameters nor keyword-only ones
+    with defaults, which come last by position."""
+    shown = [_parameter(p) for p in scripted_order(pair)]
+    required = [p for p in pair.params if p not in scripted_order(pair)]
+    if required:
+        shown += ["*", *map(_parameter, required)]
+    return [f"def {name}({', '.join(shown)}):"]
 
-    TorchScript knows no keyword-only parameters with defaults: these come last by position.
-    """
+
+def scripted_order(pair: Pair) -> list[Param]:
+    """The parameters that the scripted function takes by position."""
     return [p for p in pair.params if p.kind != "keyword-only"] + [
         p for p in pair.params if p.kind == "keyword-only" and p.default is not None
     ]
@@ -117,22 +128,19 @@ def _body(pair: Pair, cells: dict[str, str]) -> list[str]:
     given = [f"*{p.name}" if p.kind == "variadic" else p.name for p in pair.params]
     lifted = [c.name for c in pair.constants if c.lifted]
     arguments = ", ".join([*given, *lifted])
-    scripted = _scripted_arguments(pair, cells["s2s"])
     guard = _guard(pair, cells["s2s"])
     c = cells
     rows = [
-        f"if {c['is_scripting']}():",
-        f"    return {c['s2s']}.op({scripted})",
-        "else:",
-        f"    if {c['is_compiling']}() or {c['forward_ad']}._current_level >= 0:",
-        *(f"        {row}" for row in guard),
+        f"if {c['is_dynamo_compiling']}() or {c['compiler']}._is_compiling_flag "
+        f"or {c['forward_ad']}._current_level >= 0:",
+        *(f"    {row}" for row in guard),
+        f"    return {c['s2s']}.transformed({arguments})",
+        f"if {c['is_grad_enabled']}():",
+        *(f"    {row}" for row in guard),
+        f"    if {c['transforms_active']}():",
         f"        return {c['s2s']}.transformed({arguments})",
-        f"    if {c['is_grad_enabled']}():",
-        *(f"        {row}" for row in guard),
-        f"        if {c['transforms_active']}():",
-        f"            return {c['s2s']}.transformed({arguments})",
-        *(f"        {row}" for row in _needed(pair, cells, arguments)),
-        f"    return {c['run']}({arguments})",
+        *(f"    {row}" for row in _needed(pair, cells, arguments)),
+        f"return {c['run']}({arguments})",
     ]
     return rows
 
@@ -155,30 +163,26 @@ def _guard(pair: Pair, s2s: str) -> list[str]:
 
 def _needed(pair: Pair, cells: dict[str, str], arguments: str) -> list[str]:
     """Does an input ask for a gradient? One that is not what its type says goes elsewhere."""
-    terms: list[str] = []
+    asks: list[str] = []
     odd: list[str] = []
     for param in pair.params:
         name = param.name
-        asks = f'getattr({name}, "requires_grad", None)'
         if param.kind == "variadic":
-            terms.append(f"any([t.requires_grad for t in {name}])")
+            asks.append(f"any([t.requires_grad for t in {name}])")
         elif param.type == "Tensor":
-            terms.append(asks)
+            asks.append(f"{name}.requires_grad")
         elif param.type == "Optional[Tensor]":
-            terms.append(f"False if {name} is None else {asks}")
+            asks.append(f"({name} is not None and {name}.requires_grad)")
         elif not param.bound:
             odd.append(_odd(name, param.type, cells))
     odd += [_odd(c.name, c.type, cells) for c in pair.constants if c.lifted and c.type]
     other = f"    return {cells['s2s']}.other({arguments})"
     rows = [f"if {' or '.join(odd)}:", other] if odd else []
-    if not terms:
+    if not asks:
         return rows
     needed = fresh("needed", pair.taken)
-    if len(terms) == 1:
-        rows += [f"{needed} = {terms[0]}", f"if {needed} is None:", other, f"if {needed}:"]
-    else:
-        rows += [f"{needed} = ({', '.join(terms)})", f"if None in {needed}:", other]
-        rows.append(f"if True in {needed}:")
+    rows += ["try:", f"    {needed} = {' | '.join(asks)}", "except AttributeError:", other]
+    rows.append(f"if {needed}:")
     return [
         *rows,
         f"    if {cells['autocast_active']}():",

@@ -54,15 +54,16 @@ def guard_gradients(pair: Pair) -> Pair:
     names = _names(pair, gradients, slots)
     guards: list[Stmt] = []
     results: list[str] = []
+    guarded: list[str] = []
     for gradient, slot, name in zip(gradients, slots, names):
         if not gradient.own and not _is_work(gradient.tree):
             results.append(code(gradient.value).strip())
             continue
         results.append(name)
+        guarded.append(name)
         guards.append(_guard(gradient, slot, name))
     if not guards:
         return pair
-    guarded = [name for name in names if name in results]
     unset = make(" = ".join(dict.fromkeys(guarded)) + " = None")
     comments = [line for line in getattr(last.node, "leading_lines", ()) if line.comment]
     unset = replace(unset, node=unset.node.with_changes(leading_lines=comments))
