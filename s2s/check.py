@@ -112,6 +112,7 @@ def _gradient_count(value: ast.expr | None, body: list[ast.stmt]) -> int | None:
             and any(isinstance(t, ast.Name) and t.id == value.id for t in node.targets)
         ]
         bound = sum(value.id in writes(s) for s in body)
+        bound += sum(value.id in changed(s) for s in body)  # a list that is filled
         if bound == 1 and len(values) == 1 and isinstance(values[0], (ast.Tuple, ast.List)):
             return _gradient_count(values[0], body)
     return None

@@ -6,14 +6,20 @@ imported by the commands that need it.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import os
 import sys
+import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from . import __version__
+from .errors import TransformError
 from .ir import Diagnostic, Span
 
 if TYPE_CHECKING:
@@ -26,6 +32,12 @@ FORMS = ("eager", "torchscript", "func", "op", "call")
 _EXIT_CODES = (
     "Exit code: 0 if all is well, 1 if there are problems, 2 for wrong usage or no such file."
 )
+
+
+class _NoSuchThing(click.ClickException):
+    """What was named cannot be found, or written."""
+
+    exit_code = 2
 
 
 @click.group(epilog=_EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
@@ -57,11 +69,9 @@ def main() -> None:
 @click.option(
     "--form",
     type=click.Choice([*FORMS, "all"]),
-    help="Which text to print; eager if nothing is said.",
+    help="Which text to print. [default: eager]",
 )
-@click.option(
-    "--after", metavar="PASS", help="Print forward and backward as they are after a pass."
-)
+@click.option("--after", metavar="PASS", help="Print forward and backward as a pass leaves them.")
 @click.option(
     "--with-torch",
     is_flag=True,
@@ -135,7 +145,7 @@ def _target(text: str) -> Target:
     try:
         return locate.target(text)
     except locate.LocateError as error:
-        raise click.UsageError(str(error)) from None
+        raise _NoSuchThing(str(error)) from None
 
 
 def _functions(where: Target, problems: list[Diagnostic]) -> tuple[Source, ...]:
@@ -145,9 +155,7 @@ def _functions(where: Target, problems: list[Diagnostic]) -> tuple[Source, ...]:
         with _collecting(problems, Span(str(where.module.path), 1)):
             return locate.functions(where)
     except locate.LocateError as error:
-        if where.name:
-            raise click.UsageError(str(error)) from None
-        raise click.ClickException(str(error)) from None
+        raise (_NoSuchThing if where.name else click.ClickException)(str(error)) from None
     return ()
 
 
@@ -226,20 +234,192 @@ def check(paths: tuple[Path, ...], style: str) -> None:
 
     A folder stands for the .py files in it, at any depth; hidden folders, virtual environments,
     node_modules and __pycache__ are left out. Functions under autograd_function are not compiled,
-    and not checked.
+    and so not checked.
 
     \b
     Examples:
-      s2s check src tests
-      s2s check --format github .
+      s2s check model.py
+      s2s check src tests --format github
     """
+    from . import report
 
     lost: list[str] = []
     problems: list[Diagnostic] = []
     files = functions = 0
     for path, named in _files(paths, lost):
-        count = _check_file(path, named, problems)
+        found: list[Diagnostic] = []
+        functions += _check_file(path, named, found)
         files += 1
-        functions += count
-        if style == "text":
-            _print_problems(problems[printed_so_far(problems) :])
+        problems += found
+        for problem in found:
+            if style == "text":
+                click.echo(report.as_text(problem, _coloured(sys.stdout)))
+            elif style == "github":
+                click.echo(report.as_github(problem))
+    if style == "json":
+        click.echo(report.as_json(problems, files, functions))
+    else:
+        among = f"{_counted(functions, 'function')} of {_counted(files, 'file')}"
+        click.echo(f"{_counted(len(problems), 'problem')} in {among}")
+    for line in lost:
+        click.echo(f"Error: {line}", err=True)
+    sys.exit(2 if lost else 1 if problems else 0)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
+
+
+def _files(paths: Sequence[Path], lost: list[str]) -> Iterator[tuple[Path, bool]]:
+    """Each file once, with whether it was named itself; what cannot be found goes to ``lost``."""
+    from .locate import python_files
+
+    def unreadable(error: OSError) -> None:
+        lost.append(f"cannot read {error.filename}: {error.strerror}")
+
+    seen: set[str] = set()
+    for path in paths:
+        if path.is_dir():
+            files = python_files(path, unreadable)
+        elif path.is_file():
+            files = iter([path])
+        else:
+            lost.append(f"{'not a regular file' if path.exists() else 'no such file'}: {path}")
+            continue
+        for file in files:
+            real = os.path.realpath(file)
+            if real not in seen:
+                seen.add(real)
+                yield file, file is path
+
+
+def _check_file(path: Path, named: bool, problems: list[Diagnostic]) -> int:
+    """Add the problems of one file; returns how many functions were checked."""
+    from . import locate, pipeline
+    from .source import from_file
+
+    sources: list[Source] = []
+    with _collecting(problems, Span(str(path), 1)):
+        if named or b"autograd_script" in path.read_bytes():
+            every = from_file(path, locate.module_of(path).name)
+            sources += [source for source in every if locate.is_compiled(source)]
+    for source in sources:
+        with _collecting(problems, source.span(source.function)):
+            pair = pipeline.lift(pipeline.read(source))
+            for form in pipeline.FORMS:
+                pipeline.emit(pair, form)
+    return len(sources)
+
+
+# --- shared ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _collecting(problems: list[Diagnostic], span: Span) -> Iterator[None]:
+    """Whatever goes wrong with a file or a function is one more problem, and the rest goes on."""
+    from .locate import LocateError
+
+    try:
+        with warnings.catch_warnings():  # of the user's text, such as a "\d" in a plain string
+            warnings.simplefilter("ignore")
+            yield
+    except TransformError as error:
+        problems.extend(error.diagnostics)
+    except LocateError:
+        raise
+    except (RecursionError, MemoryError):
+        what = "something here is nested too deeply to be read"
+        problems.append(Diagnostic("error", span, what, "take the longest expression apart"))
+    except OSError as error:
+        what = f"the file cannot be read: {error.strerror or error}"
+        problems.append(Diagnostic("error", span, what, "see its permissions"))
+    except Exception as error:
+        what = f"s2s failed here with {type(error).__name__}: {error}"
+        hint = "this is a fault of s2s: please report it, with the function"
+        problems.append(Diagnostic("internal", span, what, hint))
+
+
+def _finish(
+    texts: Sequence[str], problems: Sequence[Diagnostic], output: str | None, inputs: Sequence[Path]
+) -> None:
+    """Print or write the texts, then the problems, and leave."""
+    from . import report
+
+    text = "\n\n".join(texts)
+    if output is not None and not problems:
+        _write(Path(output), text, inputs)
+    elif output is None and _coloured(sys.stdout):
+        report.print_coloured(text)
+    elif output is None:
+        click.echo(text, nl=False)
+    for problem in problems:
+        click.echo(report.as_text(problem, _coloured(sys.stderr)), err=True)
+    if problems and output is not None:
+        click.echo(f"{output} is not written", err=True)
+    sys.exit(1 if problems else 0)
+
+
+def _coloured(stream: TextIO) -> bool:
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return stream.isatty() and not plain
+
+
+def _write(path: Path, text: str, inputs: Sequence[Path]) -> None:
+    """Write a file so that nobody ever sees half of it."""
+    real = Path(os.path.realpath(path))
+    try:
+        if any(real.exists() and real.samefile(i) for i in inputs):
+            raise _NoSuchThing(f"{path} is what is read: it is not overwritten")
+        if real.exists() and not real.is_file():  # /dev/stdout, a pipe
+            real.write_text(text, "utf-8")
+            return
+        mask = os.umask(0)
+        os.umask(mask)
+        mode = real.stat().st_mode & 0o777 if real.exists() else 0o666 & ~mask
+        handle, temporary = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
+        try:
+            with open(handle, "w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+            os.chmod(temporary, mode)
+            os.replace(temporary, real)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise _NoSuchThing(f"cannot write {path}: {error.strerror or error}") from None
+
+
+# --- with torch -----------------------------------------------------------------------------
+
+
+def _loaded(source: Source) -> Any:
+    """The function that a source is, from its module, imported for it.
+
+    Raises TransformError with why that is not possible.
+    """
+    from .locate import Module
+
+    span = source.span(source.function)
+    hint = "leave out --with-torch: that reads the file, and needs no more"
+    if "<locals>" in source.qualname:
+        outer = source.qualname.split(".<locals>")[0]
+        what = f"{source.qualname} exists only while {outer} runs, and cannot be imported"
+        raise TransformError([Diagnostic("error", span, what, hint)])
+    home = Module(Path(source.file), source.module)
+    if str(home.root) not in sys.path:
+        sys.path.insert(0, str(home.root))
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # what it prints is no part of the text
+            module = importlib.import_module(source.module)
+        found = Path(module.__file__ or "")
+        if not found.samefile(home.path):
+            raise ImportError(f"that name imports {found}")
+        value: Any = module
+        for part in source.qualname.split("."):
+            value = getattr(value, part)
+    except TransformError:
+        raise
+    except (Exception, SystemExit) as error:
+        what = f"{source.module} cannot be imported: {type(error).__name__}: {error}"
+        raise TransformError([Diagnostic("error", span, what, hint)]) from None
+    return value

@@ -62,24 +62,16 @@ def doing(
     tensors and plain data, ``helpers`` the nested functions whose bodies can be looked into.
     """
     found = "pure"
+    generators = [n for n in ast.walk(node) if isinstance(n, ast.comprehension)]
+    own = {n.id for g in generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
+    local = {*local, *own}
     for inner in ast.walk(node) if isinstance(node, ast.expr) else same_scope(node):
         if isinstance(inner, ast.Call):
             kind = _call(inner, bindings, local, objects, helpers or {}, depth)
             found = "opaque" if "opaque" in (kind, found) else kind if found == "pure" else found
         elif isinstance(inner, (ast.Global, ast.Nonlocal, ast.Yield, ast.Await, ast.YieldFrom)):
             return "opaque"
-        elif isinstance(inner, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
-            names = {n.id for g in inner.generators for n in ast.walk(g.target) if _is_name(n)}
-            wider = {*local, *names}
-            for part in ast.iter_child_nodes(inner):
-                if not isinstance(part, ast.comprehension):
-                    kind = doing(part, bindings, wider, objects, helpers, depth)
-                    found = kind if kind == "opaque" or found == "pure" else found
     return found
-
-
-def _is_name(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name)
 
 
 def _call(

@@ -282,6 +282,8 @@ def infer(node: ast.expr, types: Types, bindings: Bindings) -> str:
     if isinstance(node, ast.List):
         part = _fold([infer(e, types, bindings) for e in node.elts]) if node.elts else ""
         return f"List[{part}]" if part else ""
+    if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+        return _comprehension(node, types, bindings)
     if isinstance(node, ast.Attribute):
         return _attribute(node, types, bindings)
     if isinstance(node, ast.Subscript):
@@ -293,6 +295,19 @@ def infer(node: ast.expr, types: Types, bindings: Bindings) -> str:
     if isinstance(node, ast.Lambda):
         return "object"
     return ""
+
+
+def _comprehension(
+    node: ast.ListComp | ast.GeneratorExp, types: Types, bindings: Bindings
+) -> str:
+    known = dict(types)
+    for generator in node.generators:
+        own: dict[str, str] = {}
+        element = _element(infer(generator.iter, known, bindings))
+        _bind_target(generator.target, element, None, own, set())
+        known |= own
+    part = infer(node.elt, known, bindings)
+    return f"List[{'Tensor' if part == 'IntTensor' else part}]" if part else ""
 
 
 def _fold(parts: list[str]) -> str:

@@ -14,6 +14,7 @@ from typing import Literal
 import libcst as cst
 
 __all__ = [
+    "LISTS",
     "Backward",
     "Capture",
     "Constant",
@@ -33,6 +34,7 @@ __all__ = [
 
 CaptureKind = Literal["input", "output", "intermediate", "constant", "helper"]
 ParamKind = Literal["positional-only", "positional", "variadic", "keyword-only", "keywords"]
+LISTS = ("List[Tensor]", "List[Optional[Tensor]]")
 Keep = Literal["tensor", "tensors", "plain", "either"]
 
 
@@ -179,6 +181,7 @@ class Rule:
     backwards: tuple[Backward, ...]
     outputs: tuple[Output, ...]
     single: bool  # `return y, backward`: one tensor, not a tuple of one
+    container: str  # "list", or the keys of a dict with a space between, where one is returned
     types: tuple[tuple[str, str], ...]  # of every name, after the body has run
     locals: frozenset[str]
 
@@ -210,11 +213,11 @@ class Pair:
     constants: tuple[Constant, ...]
     outputs: tuple[Output, ...]
     single: bool
+    container: str
     forward: tuple[Stmt, ...]
     grads: tuple[str, ...]
     backward: tuple[Stmt, ...]
     saved: tuple[Saved, ...]
-    slots: tuple[bool, ...]  # for each argument of forward: does backward return a gradient for it
     imports: tuple[str, ...]
     torch: str
     taken: frozenset[str]  # names that generated code may not use
@@ -224,10 +227,22 @@ class Pair:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What forward takes: the user's parameters, then the names it reads outside."""
-        return tuple(p.name for p in self.params) + tuple(
-            c.name for c in self.constants if c.lifted
-        )
+        """What forward takes: the user's parameters, the names it reads outside, and last the
+        tensors of a list, as many as there are."""
+        alone = [p.name for p in self.params if p.name != self.listed]
+        lifted = [c.name for c in self.constants if c.lifted]
+        return (*alone, *lifted, *([self.listed] if self.listed else []))
+
+    @property
+    def listed(self) -> str | None:
+        """The parameter that holds any number of tensors: ``*ts``, or a list of them."""
+        return next((p.name for p in self.params if p.type in LISTS), None)
+
+    @property
+    def slots(self) -> tuple[bool, ...]:
+        """For each argument of forward: does backward return a gradient for it?"""
+        own = {p.name for p in self.params if not p.bound}
+        return tuple(name in own for name in self.arguments)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,23 @@ import difflib
 import importlib.machinery
 import importlib.util
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .ir import Source
-from .source import bindings, from_file, parse_text
+from .source import bindings, decorated, from_file, parse_text
 
-__all__ = ["LocateError", "Module", "Target", "functions", "module_of", "python_files", "target"]
+__all__ = [
+    "LocateError",
+    "Module",
+    "Target",
+    "functions",
+    "is_compiled",
+    "module_of",
+    "python_files",
+    "target",
+]
 
 _SKIPPED = {"__pycache__", "node_modules"}
 
@@ -184,7 +193,7 @@ def _missing(module: Module, sources: Sequence[Source], name: str) -> LocateErro
             place = f"{module.path}:{node.lineno}"
             return LocateError(f"{name} ({place}) is not decorated with autograd_script")
     known = list(dict.fromkeys(s.qualname for s in sources))
-    close = difflib.get_close_matches(name, known, n=20, cutoff=0.5) or known[:20]
+    close = difflib.get_close_matches(name, known, n=10) or known[:10]
     listed = f"; it has {', '.join(close)}" if close else ""
     return LocateError(f"{module.path} has no function {name} with autograd_script{listed}")
 
@@ -231,12 +240,25 @@ def _imported(module: Module, name: str, depth: int = 0) -> tuple[Source, ...]:
     return exact or _imported(home, origin[1], depth + 1)
 
 
+def is_compiled(source: Source) -> bool:
+    """Decorated with ``autograd_script``; ``autograd_function`` compiles nothing."""
+    found = bindings(source.tree)
+    for node in source.function.decorator_list:
+        if decorated(node, source.tree):
+            target = node.func if isinstance(node, ast.Call) else node
+            name = ast.unparse(target)
+            name = found[name].origin if name in found else name
+            if name.endswith("autograd_script"):
+                return True
+    return False
+
+
 # --- folders --------------------------------------------------------------------------------
 
 
-def python_files(folder: Path) -> Iterator[Path]:
+def python_files(folder: Path, unreadable: Callable[[OSError], None]) -> Iterator[Path]:
     """The ``.py`` files below a folder, sorted, without hidden folders, environments and caches."""
-    for here, folders, names in os.walk(folder):
+    for here, folders, names in os.walk(folder, onerror=unreadable):
         folders[:] = sorted(f for f in folders if not _is_skipped(Path(here, f)))
         for name in sorted(names):
             path = Path(here, name)

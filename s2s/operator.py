@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator as operator_module
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +11,14 @@ from torch import Tensor, is_grad_enabled
 from torch.autograd import forward_ad
 
 from .check import surely_fresh
+from .emit.layout import is_list_output
 from .emit.op import operator_name, schema
 from .errors import TransformError, diagnostic
 
 if TYPE_CHECKING:
     from .runtime import Compiled
 
-__all__ = ["call", "define", "no_operator"]
+__all__ = ["call", "define", "named", "no_operator"]
 
 _transforms_active = torch._C._are_functorch_transforms_active
 _autocast_active = torch._C._is_any_autocast_enabled
@@ -90,18 +92,16 @@ def _kernels(
     order = _order(compiled)
     fresh = surely_fresh(compiled.rule)
     count = len(order)
-    variadic = any(is_list for _, is_list in order)
-    rest = tuple(defaults[name] for name, _ in order)
+    rest = tuple(defaults[name] for name in order)
+    same_order = tuple(order) == compiled.pair.arguments and not compiled.pair.listed
     run, apply = compiled.run, compiled.apply
 
     def arguments(args: tuple[Any, ...], keywords: dict[str, Any]) -> Sequence[Any]:
-        """Every argument in order: the dispatcher leaves out those that equal their default."""
+        """Every argument of forward: the dispatcher leaves out those that equal their default."""
         if keywords:
-            args += tuple(keywords.get(name, defaults[name]) for name, _ in order[len(args) :])
+            args += tuple(keywords.get(name, defaults[name]) for name in order[len(args) :])
         args += rest[len(args) :]
-        if not variadic:
-            return args
-        return [v for a, (_, is_list) in zip(args, order) for v in (a if is_list else (a,))]
+        return args if same_order else _flat(compiled, dict(zip(order, args)))
 
     def plain(*args: Any, **keywords: Any) -> Any:
         args = arguments(args, keywords)  # type: ignore[assignment]
@@ -110,7 +110,7 @@ def _kernels(
 
     def differentiable(*args: Any, **keywords: Any) -> Any:
         # one flat function: this is what each step of a scripted loop pays
-        if variadic or keywords or len(args) != count:
+        if keywords or len(args) != count or not same_order:
             args = arguments(args, keywords)  # type: ignore[assignment]
         if _transforms_active() or forward_ad._current_level >= 0:
             out = compiled.differentiable(*args)
@@ -120,7 +120,26 @@ def _kernels(
             out = run(*args)
         return out if fresh else _apart(out, args)
 
-    return plain, differentiable
+    change = _outward(compiled)
+    if change is None:
+        return plain, differentiable
+    return _changed(plain, change), _changed(differentiable, change)
+
+
+def _outward(compiled: Compiled) -> Callable[[Any], Any] | None:
+    """From what forward returns to what the schema says: ``Tensor[]``, or one output alone."""
+    if is_list_output(compiled.pair):
+        return list
+    if len(compiled.pair.outputs) == 1 and not compiled.pair.single:
+        return operator_module.itemgetter(0)
+    return None
+
+
+def _changed(kernel: Callable[..., Any], change: Callable[[Any], Any]) -> Callable[..., Any]:
+    def changed(*args: Any, **keywords: Any) -> Any:
+        return change(kernel(*args, **keywords))
+
+    return changed
 
 
 def _apart(out: Any, args: Sequence[Any]) -> Any:
@@ -131,49 +150,59 @@ def _apart(out: Any, args: Sequence[Any]) -> Any:
     return out.clone() if isinstance(out, Tensor) else tuple(t.clone() for t in out)
 
 
-def _order(compiled: Compiled) -> list[tuple[str, bool]]:
-    """The names of the operator's arguments, and which of them is a list to take apart."""
-    order = [(p.name, p.kind == "variadic") for p in compiled.pair.params]
-    return order + [(c.name, False) for c in compiled.pair.constants if c.lifted]
+def _order(compiled: Compiled) -> list[str]:
+    """The names of the operator's arguments."""
+    pair = compiled.pair
+    return [p.name for p in pair.params] + [c.name for c in pair.constants if c.lifted]
 
 
-def call(compiled: Compiled, args: tuple[Any, ...]) -> Any:
-    """Call the operator with forward's positional arguments."""
+def _flat(compiled: Compiled, given: dict[str, Any]) -> list[Any]:
+    """Forward's arguments, the tensors of a list one by one."""
+    pair = compiled.pair
+    alone = [given[name] for name in pair.arguments if name != pair.listed]
+    return [*alone, *given[pair.listed]] if pair.listed else alone
+
+
+def named(compiled: Compiled, args: Sequence[Any]) -> dict[str, Any]:
+    """Forward's arguments by name, a list put together again."""
+    pair = compiled.pair
+    alone = [name for name in pair.arguments if name != pair.listed]
+    given = dict(zip(alone, args))
+    if pair.listed:
+        given[pair.listed] = list(args[len(alone) :])
+    return given
+
+
+def call(compiled: Compiled, args: Sequence[Any]) -> Any:
+    """Call the operator with forward's arguments."""
     if compiled.op is None:
         raise no_operator(compiled)
-    given = list(args)
-    keywords: dict[str, Any] = {}
-    params = compiled.pair.params
-    lifted = [c.name for c in compiled.pair.constants if c.lifted]
-    if any(p.kind == "variadic" for p in params):
-        end = len(given) - len(lifted)
-        start = len(params) - 1
-        given[start:end] = [list(given[start:end])]
-    named = [p.name for p in params if p.kind == "keyword-only"] + lifted
-    if named:
-        keywords = dict(zip(named, given[-len(named) :]))
-        given = given[: -len(named)]
-    return compiled.op(*given, **keywords)
+    given = named(compiled, args)
+    pair = compiled.pair
+    keywords = {p.name: given[p.name] for p in pair.params if p.kind == "keyword-only"}
+    keywords |= {c.name: given[c.name] for c in pair.constants if c.lifted}
+    out = compiled.op(*(given[n] for n in _order(compiled) if n not in keywords), **keywords)
+    one = len(pair.outputs) == 1 and not pair.single
+    return (out,) if one else out
 
 
 def _vmap_rule(compiled: Compiled, defaults: dict[str, Any]) -> Callable[..., Any]:
     def rule(info: Any, in_dims: tuple[Any, ...], *args: Any, **keywords: Any) -> Any:
         order = _order(compiled)
-        flat_args: list[Any] = []
-        flat_dims: list[Any] = []
-        for index, (name, variadic) in enumerate(order):
-            value = args[index] if index < len(args) else keywords.get(name, defaults[name])
-            dim = in_dims[index] if index < len(args) else None
-            if variadic:
-                flat_args.extend(value)
-                flat_dims.extend(dim if dim is not None else [None] * len(value))
-            else:
-                flat_args.append(value)
-                flat_dims.append(dim)
-        out = torch.vmap(
-            compiled.func_apply, in_dims=tuple(flat_dims), randomness=info.randomness
-        )(*flat_args)
-        return out, (0 if compiled.pair.single else (0,) * len(compiled.pair.outputs))
+        given = defaults | dict(zip(order, args)) | keywords
+        dims: dict[str, Any] = dict.fromkeys(order) | dict(zip(order, in_dims))
+        listed = compiled.pair.listed
+        if listed and dims[listed] is None:
+            dims[listed] = [None] * len(given[listed])
+        over = torch.vmap(
+            compiled.func_apply,
+            in_dims=tuple(_flat(compiled, dims)),
+            randomness=info.randomness,
+        )
+        out = over(*_flat(compiled, given))
+        change = _outward(compiled)
+        out = out if change is None else change(out)
+        return out, tuple(0 for _ in out) if isinstance(out, (tuple, list)) else 0
 
     return rule
 

@@ -9,7 +9,7 @@ import libcst as cst
 
 from .errors import TransformError, diagnostic
 from .infer import from_annotation, infer, types_after
-from .ir import Backward, Diagnostic, Output, Param, Rule, Source, Stmt, replace
+from .ir import LISTS, Backward, Diagnostic, Output, Param, Rule, Source, Stmt, replace
 from .names import returns_in, same_scope, writes
 from .source import Binding, bindings
 from .syntax import standalone
@@ -38,7 +38,7 @@ def parse(source: Source) -> Rule:
         raise TransformError(problems)
     backwards = _backwards(source, body, returns)
     types = types_after([s.tree for s in body], {p.name: p.type for p in params}, found)
-    outputs, single = _outputs(source, returns, types, found)
+    outputs, single, container = _outputs(source, returns, types, found)
     own = {p.name for p in params}.union(*(writes(s.tree) for s in body))
     return Rule(
         source=source,
@@ -48,6 +48,7 @@ def parse(source: Source) -> Rule:
         backwards=backwards,
         outputs=outputs,
         single=single,
+        container=container,
         types=tuple(types.items()),
         locals=frozenset(own),
     )
@@ -61,7 +62,7 @@ def retyped(rule: Rule, given: Mapping[str, str]) -> Rule:
         for p in rule.params
     )
     types = types_after([s.tree for s in rule.body], {p.name: p.type for p in params}, found)
-    outputs, _ = _outputs(rule.source, returns_in([s.tree for s in rule.body]), types, found)
+    outputs, _, _ = _outputs(rule.source, returns_in([s.tree for s in rule.body]), types, found)
     return replace(rule, params=params, types=tuple(types.items()), outputs=outputs)
 
 
@@ -274,14 +275,23 @@ def _unsupported_params(source: Source, params: tuple[Param, ...]) -> Iterator[D
         )
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     for param, node in zip([p for p in params if p.kind not in ("variadic", "keywords")], every):
-        if "Tensor]" in param.type and param.type != "Optional[Tensor]":
+        if "Tensor]" in param.type and param.type not in ("Optional[Tensor]", *LISTS):
             yield diagnostic(
                 "S2S208",
                 source.span(node),
                 f"parameter {param.name} of {source.name} is a collection of tensors "
                 f"({param.annotation}); gradients cannot flow through it",
-                hint=f"take the tensors one by one, or as the last parameter `*{param.name}`",
+                hint="take the tensors one by one, or as one `List[Tensor]`",
             )
+    several = [p for p in params if p.type in LISTS]
+    if len(several) > 1:
+        yield diagnostic(
+            "S2S208",
+            source.span(source.function),
+            f"{source.name} takes {len(several)} collections of tensors "
+            f"({', '.join(p.name for p in several)}); one is the most",
+            hint="take one list, and the position at which it is to be divided",
+        )
 
 
 # --- returns and outputs --------------------------------------------------------------------
@@ -307,9 +317,7 @@ def _bad_returns(
                 hint=hint,
             )
             continue
-        outputs = value.elts[:-1]
-        if len(outputs) == 1 and isinstance(outputs[0], ast.Tuple):
-            outputs = outputs[0].elts
+        outputs, _, _ = _returned_values(value)
         if not outputs:
             yield diagnostic(
                 "S2S201",
@@ -348,7 +356,8 @@ def _bad_output(source: Source, output: ast.expr) -> Iterator[Diagnostic]:
             "S2S209",
             source.span(output),
             f"{source.name} returns a {kind}: autograd would detach the tensors in it",
-            hint="return a tuple of tensors, `return (a, b), backward`",
+            hint="return a tuple of tensors, `return (a, b), backward`, or one list or dict that "
+            "is written out",
         )
 
 
@@ -389,19 +398,16 @@ def _short(text: str) -> str:
 
 def _outputs(
     source: Source, returns: list[ast.Return], types: dict[str, str], found: dict[str, Binding]
-) -> tuple[tuple[Output, ...], bool]:
-    """What every return statement gives; they must agree in number."""
+) -> tuple[tuple[Output, ...], bool, str]:
+    """What every return statement gives; they must agree in number and kind."""
     rows: list[list[ast.expr]] = []
-    singles: set[bool] = set()
+    kinds: set[tuple[bool, str]] = set()
     for statement in returns:
         assert isinstance(statement.value, ast.Tuple)
-        elements = statement.value.elts[:-1]
-        single = len(elements) == 1 and not isinstance(elements[0], ast.Tuple)
-        if len(elements) == 1 and isinstance(elements[0], ast.Tuple):
-            elements = elements[0].elts
+        elements, single, container = _returned_values(statement.value)
         rows.append(elements)
-        singles.add(single)
-    if len({len(row) for row in rows}) > 1 or len(singles) > 1:
+        kinds.add((single, container))
+    if len({len(row) for row in rows}) > 1 or len(kinds) > 1:
         spans = [source.span(r) for r in returns]
         counts = "; ".join(f"line {s.line}: {len(row)}" for s, row in zip(spans, rows))
         problem = diagnostic(
@@ -412,7 +418,25 @@ def _outputs(
         )
         raise TransformError([problem])
     outputs = tuple(_output(column, types, found) for column in zip(*rows))
-    return outputs, singles == {True}
+    single, container = kinds.pop()
+    return outputs, single, container
+
+
+def _returned_values(value: ast.Tuple) -> tuple[list[ast.expr], bool, str]:
+    """The outputs in ``return outputs, backward``; is it a single one; the list or dict of them."""
+    elements = value.elts[:-1]
+    if len(elements) != 1:
+        return elements, False, ""
+    only = elements[0]
+    if isinstance(only, ast.Tuple):
+        return only.elts, False, ""
+    if isinstance(only, ast.List) and only.elts:
+        return only.elts, False, "list"
+    if isinstance(only, ast.Dict) and only.keys:
+        keys = [k.value if isinstance(k, ast.Constant) else None for k in only.keys]
+        if all(isinstance(k, str) and k.isidentifier() for k in keys):
+            return only.values, False, " ".join(map(str, keys))
+    return elements, True, ""
 
 
 def _output(column: tuple[ast.expr, ...], types: dict[str, str], found: dict[str, Binding]) -> Output:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from .ir import Diagnostic, Span
 
-__all__ = ["as_github", "as_json", "as_text", "one_line"]
+__all__ = ["as_github", "as_json", "as_text", "one_line", "print_coloured"]
 
 _WIDTH = 96  # of a source line, around the column that is meant
 _LONGEST = 400  # of any other line
@@ -87,3 +87,12 @@ def _cells(character: str) -> int:
 
 def _red(text: str) -> str:
     return f"\x1b[1;31m{text}\x1b[0m"
+
+
+def print_coloured(text: str) -> None:
+    """Python on a terminal, in its own colours; the characters are those of ``text``."""
+    from rich.console import Console
+    from rich.syntax import Syntax
+
+    syntax = Syntax(text, "python", theme="ansi_dark", background_color="default")
+    Console(soft_wrap=True, highlight=False).print(syntax.highlight(text), end="")

@@ -201,10 +201,8 @@ class Compiled:
         a parameter with a number as its default. Made once per combination.
         """
         names = self.pair.arguments
-        fixed = {p.name for p in self.pair.params if p.bound or p.kind == "variadic"}
-        kinds = tuple(
-            "" if name in fixed else _kind(value) for name, value in zip(names, args)
-        )
+        fixed = {p.name for p in self.pair.params if p.bound or p.name == self.pair.listed}
+        kinds = tuple("" if name in fixed else _kind(value) for name, value in zip(names, args))
         if kinds not in self.variants:
             given = {n: k for n, k in zip(names, kinds) if k}
             rule = retyped(self.rule, given)
@@ -306,11 +304,16 @@ class Constants(types.ModuleType):
         chosen = compiled.variant(args)
         if chosen.pair.params == compiled.pair.params:  # nothing to change: a list without tensors
             return compiled.differentiable(*args)
-        count = len(compiled.pair.params)
-        positional = [a for p, a in zip(compiled.pair.params, args) if p.kind != "keyword-only"]
-        keywords = {
-            p.name: a for p, a in zip(compiled.pair.params, args[:count]) if p.kind == "keyword-only"
-        }
+        given = operator.named(compiled, args)
+        positional: list[Any] = []
+        keywords: dict[str, Any] = {}
+        for param in compiled.pair.params:
+            if param.kind == "keyword-only":
+                keywords[param.name] = given[param.name]
+            elif param.kind == "variadic":
+                positional.extend(given[param.name])
+            else:
+                positional.append(given[param.name])
         return chosen.function(*positional, **keywords)
 
     def autocast(self, *args: Any) -> Any:
@@ -385,7 +388,9 @@ def refuse_nested(compiled: Compiled, args: tuple[Any, ...]) -> None:
             return any(map(trained, value.values()))
         return isinstance(value, (list, tuple)) and any(map(trained, value))
 
-    for name, value in zip(compiled.pair.arguments, args):
+    for name, value in operator.named(compiled, args).items():
+        if name == compiled.pair.listed:
+            continue
         if not isinstance(value, Tensor) and trained(value):
             raise TypeError(
                 f"{compiled.pair.name}: {name} is a {type(value).__name__} of tensors, and one of "

@@ -160,7 +160,14 @@ def backward(scope: Scope, depth: int, outputs: int, name: str = "backward") -> 
         inner.tensors.append(local)
     scope.lines += inner.lines
 
+    if inner.draw(["shared", "not"]) == "shared":
+        local = scope.fresh("d")
+        scope.add(f"{local} = {grads[0]} * {inner.expression()}", depth + 1)
+        grads.append(local)
+
     def gradient() -> str:
+        if inner.draw(["terms", "terms", "name"]) == "name":
+            return inner.draw(grads)
         terms = [f"{inner.draw(['3', '7', '-2'])} * {g} * {inner.expression()}" for g in grads]
         return " + ".join(terms)
 

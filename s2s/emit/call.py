@@ -10,9 +10,9 @@ import ast
 from dataclasses import dataclass
 
 from ..infer import is_plain, written_type
-from ..ir import Emitted, Pair, Param
+from ..ir import LISTS, Emitted, Pair, Param
 from ..names import fresh
-from .layout import module_text, own, simple_default
+from .layout import is_list_output, module_text, own, simple_default
 
 __all__ = ["CELLS", "Watched", "emit_call", "scripted_order", "watched"]
 
@@ -76,7 +76,7 @@ def emit_call(pair: Pair) -> Emitted:
         *(f"        {row}" for row in body),
         "",
         *(f"    {row}" for row in _scripted_head(pair, scripted)),
-        f"        return {cells['s2s']}.op({_scripted_arguments(pair, cells['s2s'])})",
+        *(f"        {row}" for row in _scripted_body(pair, cells["s2s"])),
         "",
         f"    return {pair.name}, {scripted}",
     ]
@@ -125,24 +125,48 @@ def _parameter(param: Param) -> str:
 
 
 def _body(pair: Pair, cells: dict[str, str]) -> list[str]:
-    given = [f"*{p.name}" if p.kind == "variadic" else p.name for p in pair.params]
-    lifted = [c.name for c in pair.constants if c.lifted]
-    arguments = ", ".join([*given, *lifted])
+    arguments = ", ".join(f"*{n}" if n == pair.listed else n for n in pair.arguments)
     guard = _guard(pair, cells["s2s"])
-    c = cells
+    c, s2s = cells, cells["s2s"]
     rows = [
         f"if {c['is_dynamo_compiling']}() or {c['compiler']}._is_compiling_flag "
         f"or {c['forward_ad']}._current_level >= 0:",
         *(f"    {row}" for row in guard),
-        f"    return {c['s2s']}.transformed({arguments})",
+        f"    return {_put_back(pair, f'{s2s}.transformed({arguments})')}",
         f"if {c['is_grad_enabled']}():",
         *(f"    {row}" for row in guard),
         f"    if {c['transforms_active']}():",
-        f"        return {c['s2s']}.transformed({arguments})",
+        f"        return {_put_back(pair, f'{s2s}.transformed({arguments})')}",
         *(f"    {row}" for row in _needed(pair, cells, arguments)),
-        f"return {c['run']}({arguments})",
+        "return " + _put_back(pair, f"{c['run']}({arguments})"),
     ]
     return rows
+
+
+def _put_back(pair: Pair, call: str) -> str:
+    """The outputs in the list or dict that the user's function returns."""
+    if is_list_output(pair) or pair.container == "list":
+        return f"list({call})"
+    if pair.container:
+        return f"dict(zip({tuple(pair.container.split())!r}, {call}))"
+    return call
+
+
+def _scripted_body(pair: Pair, s2s: str) -> list[str]:
+    call = f"{s2s}.op({_scripted_arguments(pair, s2s)})"
+    alone = len(pair.outputs) == 1
+    if not pair.container and (pair.single or not alone):
+        return [f"return {call}"]
+    names = [fresh(f"out_{i}", pair.taken) for i in range(len(pair.outputs))]
+    if not pair.container:
+        value = f"({names[0]},)"
+    elif pair.container == "list":
+        value = f"[{', '.join(names)}]"
+    else:
+        pairs = [f'"{key}": {name}' for key, name in zip(pair.container.split(), names)]
+        value = "{" + ", ".join(pairs) + "}"
+    # an operator with one output returns it alone
+    return [f"{', '.join(names)} = {call}", f"return {value}"]
 
 
 def _scripted_arguments(pair: Pair, s2s: str) -> str:
@@ -167,8 +191,9 @@ def _needed(pair: Pair, cells: dict[str, str], arguments: str) -> list[str]:
     odd: list[str] = []
     for param in pair.params:
         name = param.name
-        if param.kind == "variadic":
-            asks.append(f"any([t.requires_grad for t in {name}])")
+        if name == pair.listed:
+            maybe = "t is not None and " if "Optional" in param.type else ""
+            asks.append(f"any([{maybe}t.requires_grad for t in {name}])")
         elif param.type == "Tensor":
             asks.append(f"{name}.requires_grad")
         elif param.type == "Optional[Tensor]":
@@ -186,7 +211,7 @@ def _needed(pair: Pair, cells: dict[str, str], arguments: str) -> list[str]:
     return [
         *rows,
         f"    if {cells['autocast_active']}():",
-        f"        return {cells['s2s']}.autocast({arguments})",
+        f"        return {_put_back(pair, cells['s2s'] + f'.autocast({arguments})')}",
         f"    return {_applied(pair, cells, arguments)}",
     ]
 
@@ -200,7 +225,7 @@ def _odd(name: str, type_: str, cells: dict[str, str]) -> str:
 
 def _applied(pair: Pair, cells: dict[str, str], arguments: str) -> str:
     call = f"{cells['apply']}({arguments})"
-    sure = all(o.type in ("Tensor", "IntTensor") for o in pair.outputs)
-    return call if sure else f"{cells['s2s']}.outputs({call})"
+    sure = all(o.type in ("Tensor", "IntTensor", *LISTS) for o in pair.outputs)
+    return _put_back(pair, call if sure else f"{cells['s2s']}.outputs({call})")
 
 

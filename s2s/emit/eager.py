@@ -19,15 +19,18 @@ from ..syntax import (
     standalone,
     without_blank_lines,
 )
-from .layout import Line, class_name, header, indented, module_text, own, parameters, statement_lines
+from .layout import Line, as_list, class_name, header, indented, is_list_output, module_text, own, parameters, statement_lines
 
 __all__ = [
+    "as_tuple",
     "attribute",
     "emit_eager",
+    "grads_as_list",
     "hidden",
     "padded",
     "returned",
     "save_statements",
+    "taken_grads",
     "tidy",
     "unpack_statements",
 ]
@@ -53,7 +56,7 @@ def emit_eager(pair: Pair) -> Emitted:
     lines += own("")
     lines += indented(_comment_lines(pair), 4)
     lines += indented(own("@staticmethod"), 4)
-    head = _signature("backward", [ctx, *pair.grads, *hidden_grads(pair)])
+    head = _signature("backward", [ctx, *taken_grads(pair), *hidden_grads(pair)])
     lines += indented(_with_header(head, pair), 4)
     lines += indented(backward, 8)
     return module_text("eager", pair, lines, (name,))
@@ -95,11 +98,18 @@ def forward_lines(pair: Pair, ctx: str) -> list[Line]:
                 before.append(f"{ctx}.options = [{options} for t in ({made})]")
         texts = [*before, *marks(pair, ctx), *save_statements(pair, ctx, values)]
         small = [_small(text) for text in texts]
+        if is_list_output(pair):
+            outputs = [as_tuple(outputs[0])]
         everything = [*outputs, *(cst.Name(n) for n in hidden(pair))]
         return [*small, returned(everything, pair.single and not hidden(pair))]
 
     body = replace_returns(pair.forward, rewrite)
-    return statement_lines(tidy(body))
+    return own(*as_list(pair)) + statement_lines(tidy(body))
+
+
+def as_tuple(value: cst.BaseExpression) -> cst.BaseExpression:
+    """``tuple(value)``: a Function returns tuples only."""
+    return cst.Call(cst.Name("tuple"), [cst.Arg(standalone(value))])
 
 
 def _has_walrus(text: str) -> bool:
@@ -193,8 +203,8 @@ def backward_lines(pair: Pair, ctx: str) -> list[Line]:
     if any("needs_input_grad" in reads(s.tree) for s in body):
         body = [rename(s, {"needs_input_grad": f"{ctx}.needs_input_grad"}) for s in body]
     unpack, body = unpack_statements(pair, ctx, body)
-    body = list(replace_returns(body, lambda node, _: [padded(pair, node)]))
-    lines = own(*raises(pair, ctx), *unpack)
+    body = list(replace_returns(body, lambda node, _: padded(pair, ctx, node)))
+    lines = own(*raises(pair, ctx), *grads_as_list(pair), *unpack)
     return lines + statement_lines(_tidy_first(body))
 
 
@@ -203,6 +213,16 @@ def _tidy_first(body: list[Stmt]) -> list[Stmt]:
         first = body[0]
         body = [Stmt(without_blank_lines(first.node), first.tree, first.line), *body[1:]]
     return body
+
+
+def taken_grads(pair: Pair) -> list[str]:
+    """The output gradients as backward's parameters: any number of them for a list of outputs."""
+    return [f"*{pair.grads[0]}"] if is_list_output(pair) else list(pair.grads)
+
+
+def grads_as_list(pair: Pair) -> list[str]:
+    """The list that the user's backward takes apart."""
+    return [f"{pair.grads[0]} = list({pair.grads[0]})"] if is_list_output(pair) else []
 
 
 def raises(pair: Pair, ctx: str) -> list[str]:
@@ -242,7 +262,9 @@ def unpack_statements(
     lists = _lists(pair)
     targets = tensors + [f"*{s.name}" for s in lists[:1]]
     if len(lists) == 1 and not tensors:
-        texts.append(f"{lists[0].name} = {ctx}.saved_tensors")
+        variadic = any(p.kind == "variadic" and p.name == lists[0].name for p in pair.params)
+        value = f"{ctx}.saved_tensors"
+        texts.append(f"{lists[0].name} = {value if variadic else f'list({value})'}")
     elif len(targets) == 1:
         texts.append(f"({targets[0]},) = {ctx}.saved_tensors")
     elif targets:
@@ -286,31 +308,49 @@ def _read_directly(name: str, body: Sequence[Stmt]) -> bool:
     return count <= 2
 
 
-def padded(pair: Pair, node: cst.Return) -> cst.Return:
-    """The returned gradients with ``None`` for the arguments that have no slot."""
+def padded(pair: Pair, ctx: str, node: cst.Return) -> list[cst.BaseSmallStatement]:
+    """The returned gradients in the order of forward's arguments, ``None`` where there is no slot.
+
+    A list of gradients, for a list of tensors, is spread out at the end.
+    """
     value = node.value
     if value is None:
-        return cst.Return(cst.parse_expression(", ".join(["None"] * len(pair.slots))))
+        return [cst.Return(cst.parse_expression(", ".join(["None"] * len(pair.slots))))]
     if isinstance(value, cst.List):
         value = cst.Tuple(value.elements, lpar=[], rpar=[])
         node = cst.Return(value)
-    if all(pair.slots):
-        return node
-    if isinstance(value, cst.Tuple):
-        given = list(value.elements)
-    elif sum(pair.slots) == 1 and not _may_be_tuple(value):
-        given = [cst.Element(standalone(value))]
+    as_taken = pair.listed is None or any(p.kind == "variadic" for p in pair.params)
+    if all(pair.slots) and as_taken:
+        return [node]
+    names = [p.name for p in pair.params if not p.bound]
+    before: list[cst.BaseSmallStatement] = []
+    if len(names) == 1 and not isinstance(value, cst.Tuple):
+        given: dict[str, cst.BaseElement] = {names[0]: cst.Element(standalone(value))}
+        if any(p.kind == "variadic" for p in pair.params):
+            given = {names[0]: cst.StarredElement(standalone(value))}
+    elif isinstance(value, cst.Tuple) and len(value.elements) == len(names):
+        given = dict(zip(names, value.elements))
     else:
-        given = [cst.StarredElement(standalone(value))]
-    none = cst.Element(cst.Name("None"))
-    first = [none for slot in pair.slots[:1] if not slot]
-    last = [none for slot in pair.slots[1:] if not slot]
-    elements = [_comma_free(e) for e in [*first, *given, *last]]
-    return cst.Return(cst.Tuple(elements, lpar=[], rpar=[]))
+        whole = fresh("grads", pair.taken)
+        before = [_small(f"{whole} = {code(cst.Return(value)).strip()[7:]}")]
+        given = {
+            n: cst.Element(cst.parse_expression(f"{whole}[{i}]")) for i, n in enumerate(names)
+        }
+    elements: list[cst.BaseElement] = []
+    for name in pair.arguments:
+        element = given.get(name, cst.Element(cst.Name("None")))
+        if name == pair.listed and not isinstance(element, cst.StarredElement):
+            element = cst.StarredElement(_spread(pair, ctx, element.value))
+        elements.append(_comma_free(element))
+    return [*before, cst.Return(cst.Tuple(elements, lpar=[], rpar=[]))]
 
 
-def _may_be_tuple(value: cst.BaseExpression) -> bool:
-    return isinstance(value, (cst.Tuple, cst.List))
+def _spread(pair: Pair, ctx: str, value: cst.BaseExpression) -> cst.BaseExpression:
+    """The gradients of a list; a bare ``None`` as one None for each of its tensors."""
+    if isinstance(value, cst.Name) and value.value == "None":
+        count = f"(len({ctx}.needs_input_grad) - {len(pair.arguments) - 1})"
+        return cst.parse_expression(f"[None] * {count}")
+    return standalone(value)
 
 
 def _comma_free(element: cst.BaseElement) -> cst.BaseElement:

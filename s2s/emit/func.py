@@ -13,8 +13,28 @@ import libcst as cst
 from ..ir import Emitted, Pair, Saved, Stmt, replace
 from ..names import fresh
 from ..syntax import listed, replace_returns, split_return
-from .eager import padded, returned, save_statements, tidy, unpack_statements
-from .layout import Line, class_name, header, indented, module_text, own, parameters, statement_lines
+from .eager import (
+    as_tuple,
+    grads_as_list,
+    padded,
+    returned,
+    save_statements,
+    taken_grads,
+    tidy,
+    unpack_statements,
+)
+from .layout import (
+    Line,
+    as_list,
+    class_name,
+    header,
+    indented,
+    is_list_output,
+    module_text,
+    own,
+    parameters,
+    statement_lines,
+)
 
 __all__ = ["emit_func", "extra_outputs"]
 
@@ -36,7 +56,7 @@ def emit_func(pair: Pair) -> Emitted:
     lines += indented(own("", "@staticmethod", "def setup_context(ctx, inputs, output):"), 4)
     lines += indented(own(*_setup(pair, extra)), 8)
     lines += indented(own("", "@staticmethod"), 4)
-    grads = [*pair.grads, *_extra_grads(pair, extra)]
+    grads = [*taken_grads(pair), *_extra_grads(pair, extra)]
     lines += indented(_def("backward", [ctx, *grads]), 4)
     lines += indented(_backward(pair, ctx, extra), 8)
     lines += indented(own("", "@staticmethod", f"def jvp({ctx}, *tangents):"), 4)
@@ -70,24 +90,18 @@ def _forward(pair: Pair, extra: Sequence[Saved], handed_names: Sequence[str]) ->
     def rewrite(node: cst.Return, _: int) -> list[cst.BaseSmallStatement]:
         outputs, handed = split_return(node)
         values = dict(zip(handed_names, handed))
+        if is_list_output(pair):
+            outputs = [as_tuple(outputs[0])]
         everything = [*outputs, *(values.get(s.name, cst.Name(s.name)) for s in extra)]
         return [returned(everything, pair.single and not extra)]
 
-    return statement_lines(tidy(replace_returns(pair.forward, rewrite)))
+    return own(*as_list(pair)) + statement_lines(tidy(replace_returns(pair.forward, rewrite)))
 
 
 def _setup(pair: Pair, extra: Sequence[Saved]) -> list[str]:
-    outputs = [o.name or f"out_{i}" for i, o in enumerate(pair.outputs)]
-    outputs = [n if n not in pair.arguments else f"{n}_out" for n in outputs]
     texts = [_taken_apart(pair.arguments, "inputs", pair)]
-    everything = [*outputs, *(s.name for s in extra)]
-    if pair.single and not extra:
-        if outputs[0] in {s.name for s in pair.saved}:
-            texts.append(f"{outputs[0]} = output")
-        else:
-            outputs = ["output"]
-    else:
-        texts.append(_targets(everything) + " = output")
+    outputs, taken = _named_outputs(pair, extra)
+    texts += taken
     flat = [n for n, o in zip(outputs, pair.outputs) if o.type == "IntTensor"]
     flat += [s.name for s in extra if s.again != "refused" and s.keep == "tensor"]
     if flat:
@@ -101,16 +115,30 @@ def _setup(pair: Pair, extra: Sequence[Saved]) -> list[str]:
         for s in saves
         if "save_for_backward" in s
     ]
-    texts.append(f"ctx.shapes = [t.shape for t in {_tuple(outputs)}]")
-    texts.append(
-        f'ctx.options = [{{"dtype": t.dtype, "device": t.device}} for t in {_tuple(outputs)}]'
-    )
+    every = outputs[0] if is_list_output(pair) else _tuple(outputs)
+    texts.append(f"ctx.shapes = [t.shape for t in {every}]")
+    texts.append(f'ctx.options = [{{"dtype": t.dtype, "device": t.device}} for t in {every}]')
     return texts
 
 
+def _named_outputs(pair: Pair, extra: Sequence[Saved]) -> tuple[list[str], list[str]]:
+    """Names for the outputs in setup_context, and the statements that bind them."""
+    outputs = [o.name or f"out_{i}" for i, o in enumerate(pair.outputs)]
+    outputs = [n if n not in pair.arguments else f"{n}_out" for n in outputs]
+    if pair.single and not extra:
+        if outputs[0] in {s.name for s in pair.saved}:
+            return outputs, [f"{outputs[0]} = output"]
+        return ["output"], []
+    star = "*" if is_list_output(pair) else ""
+    if star:
+        return outputs, [f"{outputs[0]} = output[: len(output) - {len(extra)}]"] + [
+            f"{s.name} = output[{i - len(extra)}]" for i, s in enumerate(extra)
+        ]
+    return outputs, [_targets([*outputs, *(s.name for s in extra)]) + " = output"]
+
+
 def _taken_apart(names: Sequence[str], what: str, pair: Pair) -> str:
-    starred = {p.name for p in pair.params if p.kind == "variadic"}
-    targets = [f"*{n}" if n in starred else n for n in names]
+    targets = [f"*{n}" if n == pair.listed else n for n in names]
     return _targets(targets) + f" = {what}"
 
 
@@ -134,8 +162,8 @@ def _backward(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
         if len(pair.grads) > 1:
             texts += _zeros(pair, ctx)
     unpack, body = unpack_statements(pair, ctx, list(pair.backward))
-    body = list(replace_returns(body, lambda node, _: [padded(pair, node)]))
-    return own(*texts, *unpack) + statement_lines(body)
+    body = list(replace_returns(body, lambda node, _: padded(pair, ctx, node)))
+    return own(*texts, *grads_as_list(pair), *unpack) + statement_lines(body)
 
 
 def _message(pair: Pair, saved: Saved) -> str:
@@ -159,19 +187,24 @@ def _zero(pair: Pair, ctx: str, index: int) -> str:
 def _jvp(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
     """The transpose of backward, along the tangents that are given."""
     unpack, body = unpack_statements(pair, ctx, list(pair.backward))
-    body = list(replace_returns(body, lambda node, _: [_as_tuple(pair, node)]))
+    body = list(replace_returns(body, lambda node, _: _as_tuple(pair, ctx, node)))
     taken = set(pair.taken)
     pullback, linear, grads, transpose, given, out = (
         fresh(name, taken)
         for name in ("pullback", "linear", "grads", "transpose", "given", "out_tangents")
     )
     smooth = [i for i, o in enumerate(pair.outputs) if o.type != "IntTensor"]
-    every = [
-        f"grad_{i}" if i in smooth else _zero(pair, ctx, i) for i in range(len(pair.grads))
-    ]
-    every = every if len(smooth) > 1 else ["grad_out" if e == f"grad_{smooth[0]}" else e for e in every]
-    own_grads = [e for i, e in enumerate(every) if i in smooth]
+    if not smooth:
+        return own("return " + ", ".join(["None"] * (len(pair.outputs) + len(extra))))
+    names = [f"grad_{i}" for i in smooth] if len(smooth) > 1 else ["grad_out"]
+    every = [_zero(pair, ctx, i) for i in range(len(pair.grads))]
+    for index, name in zip(smooth, names):
+        every[index] = name
+    zeros = [_zero(pair, ctx, i) for i in smooth]
     torch = pair.torch
+    if is_list_output(pair):
+        names, every = ["*grads_out"], ["list(grads_out)"]
+        zeros = [f"*[{torch}.zeros(s, **o) for s, o in zip({ctx}.shapes, {ctx}.options)]"]
     inner = [
         f"pairs = zip({pullback}({', '.join(every)}), tangents)",
         f"return tuple({torch}.zeros_like(t) if g is None else g for g, t in pairs if t is not None)",
@@ -180,19 +213,22 @@ def _jvp(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
     lines += own(*unpack, *([""] if unpack else []))
     lines += own(f"def {pullback}({', '.join(pair.grads)}):")
     lines += indented(statement_lines(body), 4)
-    lines += own("", f"def {linear}({', '.join(own_grads)}):")
+    lines += own("", f"def {linear}({', '.join(names)}):")
     lines += indented(own(*inner), 4)
-    zeros = [_zero(pair, ctx, i) for i in smooth]
     lines += own(
         "",
         listed(f"{grads}, {transpose} = {torch}.func.vjp(", [linear, *zeros], ")"),
         f"{given} = [t for t in tangents if t is not None]",
         f"{given} = [t.expand(g.shape).to(g.dtype) for g, t in zip({grads}, {given})]",
     )
+    if is_list_output(pair) and not extra:
+        return lines + own(f"return {transpose}(tuple({given}))")
     if len(smooth) == 1 and len(every) == 1 and not extra:
         return lines + own(f"return {transpose}(tuple({given}))[0]")
     lines += own(f"{out} = {transpose}(tuple({given}))")
     results = [f"{out}[{smooth.index(i)}]" if i in smooth else "None" for i in range(len(every))]
+    if is_list_output(pair):
+        results = [f"*{out}"]
     for saved in extra:
         poison = saved.again == "refused" and saved.keep == "tensor"
         nan = f'{torch}.full_like({saved.name}, float("nan"))'
@@ -200,12 +236,12 @@ def _jvp(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
     return lines + own(listed("return ", results, ""))
 
 
-def _as_tuple(pair: Pair, node: cst.Return) -> cst.Return:
+def _as_tuple(pair: Pair, ctx: str, node: cst.Return) -> list[cst.BaseSmallStatement]:
     """Returned gradients as a tuple with an entry for every argument."""
-    full = padded(pair, node)
-    if len(pair.slots) == 1 and not isinstance(full.value, cst.Tuple) and full.value:
-        comma = cst.Comma()
-        return cst.Return(cst.Tuple([cst.Element(full.value, comma=comma)]))
-    return full
-
-
+    *before, last = padded(pair, ctx, node)
+    assert isinstance(last, cst.Return)
+    if pair.arguments == (pair.listed,) and not isinstance(last.value, cst.Tuple):
+        return [*before, last]  # *tensors alone: the user's backward returns a tuple
+    if len(pair.slots) == 1 and not isinstance(last.value, cst.Tuple) and last.value:
+        last = cst.Return(cst.Tuple([cst.Element(last.value, comma=cst.Comma())]))
+    return [*before, last]

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import libcst as cst
 
-from ..ir import Emitted, Pair, Param, Stmt
+from ..ir import LISTS, Emitted, Pair, Param, Stmt
 from ..names import fresh
 from ..syntax import code
 
-__all__ = ["Line", "camel", "class_name", "file_name", "header", "indented", "module_text", "own", "parameters", "simple_default", "statement_lines"]
+__all__ = ["Line", "as_list", "camel", "class_name", "file_name", "header", "indented", "is_list_output", "module_text", "own", "parameters", "simple_default", "statement_lines"]
 
 class Line(NamedTuple):
     """A line of generated text, the user's line it comes from (0: ours), and whether it lies
@@ -121,15 +121,26 @@ def simple_default(param: Param) -> str | None:
 def parameters(pair: Pair) -> list[str]:
     """Forward's parameters, positional, with the defaults that can be repeated.
 
-    Names of enclosing functions follow; no default may stand before them.
+    Names of enclosing functions follow, and no default may stand before them; a list of tensors
+    comes last, as ``*tensors``.
     """
     lifted = [c for c in pair.constants if c.lifted]
     shown: list[str] = []
     keep = not lifted
-    for param in reversed(pair.params):
-        star = "*" if param.kind == "variadic" else ""
+    for param in reversed([p for p in pair.params if p.name != pair.listed]):
         default = simple_default(param)
-        keep = keep and (default is not None or star != "")
-        text = f"={default}" if keep and default is not None and not star else ""
-        shown.insert(0, f"{star}{param.name}{text}")
-    return [*shown, *(c.name for c in lifted)]
+        keep = keep and default is not None
+        shown.insert(0, f"{param.name}={default}" if keep else param.name)
+    star = [f"*{pair.listed}"] if pair.listed else []
+    return [*shown, *(c.name for c in lifted), *star]
+
+
+def as_list(pair: Pair) -> list[str]:
+    """``tensors = list(tensors)``, where the user's parameter is a list and not ``*tensors``."""
+    given = [p.name for p in pair.params if p.name == pair.listed and p.kind != "variadic"]
+    return [f"{name} = list({name})" for name in given]
+
+
+def is_list_output(pair: Pair) -> bool:
+    """The only output is a list of tensors, as long as it happens to be."""
+    return pair.single and pair.outputs[0].type in LISTS

@@ -8,8 +8,18 @@ import libcst as cst
 
 from ..ir import Emitted, Pair, Param
 from ..syntax import replace_returns, split_return
-from .eager import returned, tidy
-from .layout import header, indented, module_text, own, parameters, simple_default, statement_lines
+from .eager import as_tuple, returned, tidy
+from .layout import (
+    as_list,
+    header,
+    indented,
+    is_list_output,
+    module_text,
+    own,
+    parameters,
+    simple_default,
+    statement_lines,
+)
 
 __all__ = ["emit_op", "operator_name", "schema"]
 
@@ -52,18 +62,20 @@ def schema(pair: Pair) -> str | None:
         parts.append(f"{known} {constant.name}")
     if pair.dirty or any(not _is_tensor_output(o.type) for o in pair.outputs):
         return None
-    outputs = ["Tensor"] * len(pair.outputs)
+    outputs = ["Tensor[]" if is_list_output(pair) else "Tensor"] * len(pair.outputs)
     returns = outputs[0] if pair.single else f"({', '.join(outputs)})"
     return f"{operator_name(pair)}({', '.join(parts)}) -> {returns}"
 
 
 def _is_tensor_output(type_: str) -> bool:
-    return type_ in ("", "Tensor", "IntTensor")
+    return type_ in ("", "Tensor", "IntTensor", "List[Tensor]")
 
 
 def _schema_type(param: Param) -> str | None:
     if param.kind == "variadic":
         return "Tensor[]"
+    if param.type == "List[Optional[Tensor]]":
+        return "Tensor?[]"
     if param.name in _RESERVED:
         return None
     return _plain_type(param.type)
@@ -105,11 +117,13 @@ def emit_op(pair: Pair) -> Emitted:
 
     def rewrite(node: cst.Return, _: int) -> list[cst.BaseSmallStatement]:
         outputs, _saved = split_return(node)
+        if is_list_output(pair):
+            outputs = [as_tuple(outputs[0])]
         return [returned(outputs, pair.single)]
 
     body = replace_returns(pair.forward, rewrite)
     shown = schema(pair)
     about = f"# torch.ops.s2s.{shown}" if shown else "# no operator: see `s2s explain`"
     lines = own(*header(pair), about, f"def {pair.name}({', '.join(parameters(pair))}):")
-    lines += indented(statement_lines(tidy(body)), 4)
+    lines += indented(own(*as_list(pair)) + statement_lines(tidy(body)), 4)
     return module_text("op", pair, lines, (pair.name,))

@@ -12,7 +12,7 @@ from ..ir import Constant, Emitted, Pair, Param, Stmt, replace
 from ..names import reads
 from ..source import bindings
 from ..syntax import handed_over, make, without_blank_lines
-from .layout import Line, header, indented, module_text, own, simple_default, statement_lines
+from .layout import Line, header, indented, is_list_output, module_text, own, simple_default, statement_lines
 
 __all__ = ["emit_torchscript"]
 
@@ -47,7 +47,7 @@ def emit_torchscript(
     comments = [Line(line.comment.value) for line in pair.comments if line.comment]
     tail = _signature(
         f"{pair.name}_backward",
-        [*(f"{g}: Tensor" for g in pair.grads), *(_annotated(n, t) for n, t in saved)],
+        [*(f"{g}: {_gradient_type(pair)}" for g in pair.grads), *(_annotated(n, t) for n, t in saved)],
         known.get("backward ->") or _backward_type(pair, inferred),
     )
     body = head + indented(statement_lines(forward), 4)
@@ -118,13 +118,17 @@ def _backward_type(pair: Pair, types: Mapping[str, str]) -> str:
     """The type of the returned gradients, where the only return is a literal."""
     trees = [s.tree for s in pair.backward]
     found = bindings(pair.source.tree)
-    start = dict(types) | dict.fromkeys(pair.grads, "Tensor")
+    start = dict(types) | dict.fromkeys(pair.grads, _gradient_type(pair))
     after = types_after(trees, start, found)
     last = trees[-1] if trees else None
     returns = [n for t in trees for n in ast.walk(t) if isinstance(n, ast.Return)]
     if len(returns) != 1 or not isinstance(last, ast.Return) or last.value is None:
         return ""
     return written_type(infer(last.value, after, found))
+
+
+def _gradient_type(pair: Pair) -> str:
+    return "List[Tensor]" if is_list_output(pair) else "Tensor"
 
 
 def _signature(name: str, items: Sequence[str], returns: str) -> list[Line]:

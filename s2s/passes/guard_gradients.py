@@ -10,7 +10,7 @@
                                                return grad_x, grad_w
 
 ``needs_input_grad`` is PyTorch's: one bool per argument of forward. A backward with branches,
-in-place changes or names bound twice is left as it is written.
+in-place changes, names bound twice or a list of gradients is left as it is written.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def guard_gradients(pair: Pair) -> Pair:
         return pair
     *body, last = pair.backward
     gradients = _gradients(last)
-    slots = [i for i, is_slot in enumerate(pair.slots) if is_slot]
-    if gradients is None or len(gradients) != len(slots):
+    slots = [pair.arguments.index(p.name) for p in pair.params if not p.bound]
+    if pair.listed or gradients is None or len(gradients) != len(slots):
         return pair
     if sum(not _is_none(g.tree) for g in gradients) < 2 or not _movable(pair, body):
         return pair

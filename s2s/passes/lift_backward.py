@@ -22,7 +22,7 @@ from ..captures import helpers_of
 from ..check import differentiable_slots, mutated_inputs
 from ..flow import bound_at_returns
 from ..infer import is_plain, is_tensor
-from ..ir import Backward, Capture, Constant, Keep, Pair, Rule, Saved, Stmt, replace
+from ..ir import LISTS, Backward, Capture, Constant, Keep, Pair, Rule, Saved, Stmt, replace
 from ..names import fresh, reads, returns_in, writes
 from ..parse import nested_nodes
 from ..source import bindings
@@ -56,11 +56,11 @@ def lift_backward(
         constants=constants,
         outputs=rule.outputs,
         single=rule.single,
+        container=rule.container,
         forward=forward,
         grads=grads,
         backward=backward,
         saved=saved,
-        slots=tuple(not p.bound for p in rule.params) + (False,) * sum(c.lifted for c in constants),
         imports=imports,
         torch=torch_name,
         taken=frozenset(taken | {torch_name}),
@@ -74,7 +74,7 @@ def keep_for(type_: str) -> Keep:
     """How a value of a type is kept for backward."""
     if is_tensor(type_):
         return "tensor"
-    if type_ == "List[Tensor]":
+    if type_ in LISTS:
         return "tensors"
     return "plain" if is_plain(type_) else "either"
 
@@ -208,7 +208,7 @@ def _returned(
     assert isinstance(node.value, cst.Tuple)
     *outputs, last = [element.value for element in node.value.elements]
     if len(outputs) == 1:
-        value = standalone(outputs[0])
+        value = _unpacked(standalone(outputs[0]))
         if isinstance(value, cst.Tuple) and not value.lpar:
             value = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
     else:
@@ -222,6 +222,19 @@ def _returned(
             kept[0] = cst.Integer(str(alone[last.value]))
     handed = cst.Tuple([cst.Element(k) for k in kept])
     return cst.Return(cst.Tuple([cst.Element(value), cst.Element(handed)], lpar=[], rpar=[]))
+
+
+def _unpacked(value: cst.BaseExpression) -> cst.BaseExpression:
+    """The tensors of a returned list or dict as a tuple: the caller gets them put back."""
+    if isinstance(value, cst.List):
+        elements: list[cst.BaseElement] = list(value.elements)
+    elif isinstance(value, cst.Dict):
+        elements = [cst.Element(e.value) for e in value.elements if isinstance(e, cst.DictElement)]
+    else:
+        return value
+    if len(elements) == 1:
+        elements = [cst.Element(elements[0].value, comma=cst.Comma())]
+    return cst.Tuple(elements)
 
 
 def _unbound_first(rule: Rule, captures: tuple[Capture, ...]) -> tuple[Stmt, ...]:
