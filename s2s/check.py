@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from .captures import captures, helpers_of
 from .errors import diagnostic
-from .infer import is_plain
-from .ir import Backward, Capture, Diagnostic, Rule
+from .infer import is_plain, is_tensor
+from .ir import LISTS, Backward, Capture, Diagnostic, Rule
 from .names import changed, returns_in, root, same_scope, writes
 from .parse import falls_through
 from .source import bindings
@@ -60,6 +60,8 @@ def _returned_counts(rule: Rule) -> Iterator[Diagnostic]:
         for statement in returns:
             for value in _alternatives(statement.value):
                 count = _gradient_count(value, trees)
+                if isinstance(value, ast.Name) and value.id in _single_tensors(rule, backward):
+                    count = 1
                 if count is None or count == len(inputs):
                     continue
                 shown = ast.unparse(value) if value is not None else ""
@@ -76,6 +78,15 @@ def _returned_counts(rule: Rule) -> Iterator[Diagnostic]:
 
 def _line_of(rule: Rule, node: ast.AST) -> str:
     return rule.source.span(node).text.strip()
+
+
+def _single_tensors(rule: Rule, backward: Backward) -> set[str]:
+    """Names in a backward that hold one tensor each: its parameters, and captured tensors."""
+    local = {n for s in backward.body for n in writes(s.tree)}
+    known = {name for name, type_ in rule.types if is_tensor(type_)}
+    if rule.outputs[0].type not in LISTS:
+        known |= set(backward.params)
+    return known - local
 
 
 def _alternatives(value: ast.expr | None) -> Iterator[ast.expr | None]:

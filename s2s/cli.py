@@ -45,11 +45,12 @@ class _NoSuchThing(click.ClickException):
 def commands() -> None:
     """Custom gradients for PyTorch: see what is generated, find what is wrong.
 
-    Both commands read files. They import neither the files nor torch.
+    Files are read, not imported, and torch is not needed.
 
     \b
-      s2s dump model.py:swish        what swish is compiled to
-      s2s check src tests            every problem in the files below two folders
+    Examples:
+      s2s dump model.py:swish    what the function swish is compiled to
+      s2s check src tests        every problem in two folders
     """
 
 
@@ -83,8 +84,9 @@ def dump(
 ) -> None:
     """Print what decorated functions are compiled to.
 
-    PATH_OR_MODULE is a .py file or the name of a module; NAME is a function in it, with as much of
-    its qualified name as tells it from others. Without NAME: every decorated function.
+    PATH_OR_MODULE is a .py file or the name of a module, which is found and not imported. NAME is
+    a function in it, with as much of its qualified name as tells it from others. Without NAME:
+    every function under autograd_script, or for a package, every one that its modules give it.
 
     \b
     The forms:
@@ -406,6 +408,7 @@ def _loaded(source: Source) -> Any:
         what = f"{source.qualname} exists only while {outer} runs, and cannot be imported"
         raise TransformError([Diagnostic("error", span, what, hint)])
     home = Module(Path(source.file), source.module)
+    os.environ["S2S_REFERENCE"] = "0"  # nothing is compiled where that is set
     if str(home.root) not in sys.path:
         sys.path.insert(0, str(home.root))
     try:
@@ -417,6 +420,8 @@ def _loaded(source: Source) -> Any:
         value: Any = module
         for part in source.qualname.split("."):
             value = getattr(value, part)
+        if not hasattr(value, "__s2s__"):
+            raise ImportError(f"{source.qualname} is not under autograd_script there")
     except TransformError:
         raise
     except (Exception, SystemExit) as error:

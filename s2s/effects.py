@@ -12,9 +12,9 @@ import builtins
 from collections.abc import Collection, Iterable, Mapping
 
 from .infer import Bindings, origin
-from .names import changed, reads, root, same_scope, writes
+from .names import changed, reads, same_scope, writes
 
-__all__ = ["carries_gradient", "doing", "repeatable", "slice_for"]
+__all__ = ["carries_gradient", "doing", "may_share", "slice_for", "without_grad"]
 
 _RANDOM = {"rand", "randn", "randint", "rand_like", "randn_like", "randint_like", "randperm"}
 _RANDOM |= {"bernoulli", "bernoulli_", "multinomial", "normal", "normal_", "poisson", "uniform_"}
@@ -104,12 +104,21 @@ def _call(
     if isinstance(func, ast.Attribute):
         if func.attr in _RANDOM:
             return "random"
-        owner = root(func)
-        outside = owner is not None and owner not in local
+        owner = _dotted_root(func.value)
+        if owner is None:  # a method of a value just computed
+            return "pure"
+        outside = owner not in local
         if (owner in objects or outside) and func.attr not in _READS_ONLY:
             return "opaque"
         return "pure"
     return "opaque"
+
+
+def _dotted_root(node: ast.expr) -> str | None:
+    """The name that a chain of attributes starts from; None for any other expression."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
 
 
 def _is_exception(name: str) -> bool:
@@ -135,9 +144,12 @@ def _function(
     return "opaque" if "opaque" in kinds else "random" if "random" in kinds else "pure"
 
 
-def repeatable(kind: str) -> bool:
-    """May what ``doing`` found be run again?"""
-    return kind == "pure"
+def without_grad(node: ast.AST) -> bool:
+    """Is it ``with torch.no_grad():``? What is computed there is a constant to autograd."""
+    return isinstance(node, ast.With) and any(
+        ast.unparse(item.context_expr).split("(")[0].split(".")[-1] in ("no_grad", "inference_mode")
+        for item in node.items
+    )
 
 
 def carries_gradient(node: ast.AST, carrying: Collection[str]) -> bool:
@@ -186,14 +198,14 @@ def aliases(body: Iterable[ast.stmt]) -> dict[str, frozenset[str]]:
             if value is None:
                 continue
             merged: set[str] = set()
-            for name in {*writes(inner), *_may_share(value)}:
+            for name in {*writes(inner), *may_share(value)}:
                 merged |= groups.get(name, {name})
             for name in merged:
                 groups[name] = merged
     return {name: frozenset(group) for name, group in groups.items()}
 
 
-def _may_share(value: ast.expr) -> set[str]:
+def may_share(value: ast.expr) -> set[str]:
     """Names whose memory the value of an expression may be."""
     if isinstance(value, ast.Name):
         return {value.id}
@@ -207,8 +219,8 @@ def _may_share(value: ast.expr) -> set[str]:
             return set()
         return set(reads(value))
     if isinstance(value, (ast.Attribute, ast.Subscript, ast.Starred)):
-        return _may_share(value.value)
-    return {n for c in ast.iter_child_nodes(value) if isinstance(c, ast.expr) for n in _may_share(c)}
+        return may_share(value.value)
+    return {n for c in ast.iter_child_nodes(value) if isinstance(c, ast.expr) for n in may_share(c)}
 
 
 def slice_for(

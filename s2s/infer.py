@@ -158,6 +158,8 @@ def _subscript(node: ast.Subscript, bindings: Bindings) -> str:
         return f"Tuple[{', '.join(inner)}]"
     if outer.startswith(("Float", "Int", "Shaped", "Num", "Bool")) and outer not in ("Bool",):
         return "Tensor"  # jaxtyping's Float[Tensor, "batch features"]
+    if outer in ("Dict", "dict", "Mapping") and "Tensor" in inner:
+        return "Dict[str, Tensor]"
     return "object" if outer in ("Dict", "dict", "Callable", "Type", "type", "Set", "set") else ""
 
 

@@ -59,21 +59,21 @@ class Target:
 
 
 def target(text: str) -> Target:
-    """``PATH``, ``PATH:NAME``, ``MODULE`` or ``MODULE:NAME``.
+    """``PATH``, ``PATH:NAME``, ``MODULE`` or ``MODULE:NAME``, whatever stands there.
 
-    Raises LocateError.
+    Raises LocateError where there is no such file or module.
     """
     place, name = _split(text)
     path = Path(place)
     if path.is_file():
         return Target(module_of(path), name)
-    if place.endswith(".py") or "/" in place or os.sep in place:
-        if path.is_dir():
-            raise LocateError(f"{place} is a folder: name a file in it, or a module")
-        if path.exists():
-            raise LocateError(f"{place} is not a regular file")
-        raise LocateError(f"no such file: {place}")
-    return Target(_find(place, [Path()]), name)
+    if all(part.isidentifier() for part in place.split(".")) and not place.endswith(".py"):
+        return Target(_find(place, [Path()]), name)
+    if path.is_dir():
+        raise LocateError(f"{place} is a folder: name a file in it, or a module")
+    if path.exists():
+        raise LocateError(f"{place} is not a regular file")
+    raise LocateError(f"no such file: {place}")
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -104,8 +104,6 @@ def _find(name: str, first: Sequence[Path]) -> Module:
     folders are walked.
     """
     parts = name.split(".")
-    if not all(part.isidentifier() for part in parts):
-        raise LocateError(f"no such file, and not the name of a module: {name}")
     path = _walk(first, parts)
     if path is None:
         spec = _top_level(parts[0])
@@ -164,7 +162,8 @@ def functions(target: Target) -> tuple[Source, ...]:
         if not found:
             raise _missing(module, own, target.name)
         return found
-    found = own or (_offered(module) if module.is_package else ())
+    found = tuple(s for s in own if is_compiled(s))
+    found = found or (_offered(module) if module.is_package else ())
     if not found:
         raise LocateError(f"{module.path} has no function decorated with autograd_script")
     return found

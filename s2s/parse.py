@@ -14,7 +14,7 @@ from .names import returns_in, same_scope, writes
 from .source import Binding, bindings
 from .syntax import standalone
 
-__all__ = ["falls_through", "nested_nodes", "pair_up", "parse", "retyped"]
+__all__ = ["falls_through", "nested_nodes", "pair_up", "parse", "retyped", "values_of"]
 
 
 def parse(source: Source) -> Rule:
@@ -485,11 +485,11 @@ def _resolve(
     elif isinstance(value, ast.IfExp):
         _resolve(source, body, value.body, found, names)
         _resolve(source, body, value.orelse, found, names)
-    elif isinstance(value, ast.Name) and _values_of(body, value.id):
+    elif isinstance(value, ast.Name) and values_of(body, value.id):
         if value.id in names:
             return
         names.append(value.id)
-        for bound in _values_of(body, value.id):
+        for bound in values_of(body, value.id):
             if isinstance(bound, ast.FunctionDef):
                 _refuse_decorated(source, bound)
                 found.setdefault(bound, value.id)
@@ -510,7 +510,7 @@ def _resolve(
         raise TransformError([problem])
 
 
-def _values_of(body: tuple[Stmt, ...], name: str) -> list[ast.AST]:
+def values_of(body: tuple[Stmt, ...], name: str) -> list[ast.AST]:
     """What is assigned to ``name`` in the body: functions, lambdas and other expressions."""
     values: list[ast.AST] = []
     for statement in body:

@@ -631,7 +631,11 @@ def _refuse_captured_leaves(
     """
     arguments = (leaf for _, leaf in _leaves("", dict(call.arguments), _items))
     known = {id(value) for value in (*tensors, *arguments)}
-    captured = [part for part in _leaves("", backward, _parts) if id(part[1]) not in known]
+    captured = [
+        (name, value)
+        for name, value in _leaves("", backward, _parts)
+        if id(value) not in known and id(getattr(value, "_base", None)) not in known
+    ]
     inner = any(isinstance(value, Tensor) and value.grad_fn is not None for _, value in captured)
     for name, value in captured:
         if not inner or not isinstance(value, Tensor) or isinstance(value, torch.nn.Parameter):

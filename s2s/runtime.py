@@ -419,6 +419,12 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
                 f"{compiled.pair.name} changes an input in place: it has no form for function "
                 "transforms and forward-mode AD. Return a new tensor instead"
             )
+        for name, value in zip(compiled.pair.arguments, args):
+            if not isinstance(value, Tensor) and holds_tensor(value):
+                raise TypeError(
+                    f"{compiled.pair.name}: {name} is a {type(value).__name__} with tensors in it; "
+                    "function transforms cannot see them. Pass the tensors one by one"
+                )
         return compiled.func_apply(*args)
 
     return transformed

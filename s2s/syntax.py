@@ -20,6 +20,7 @@ __all__ = [
     "make",
     "rename",
     "replace_returns",
+    "returning",
     "split_return",
     "standalone",
     "without_blank_lines",
@@ -76,6 +77,12 @@ def listed(before: str, items: Sequence[str], after: str, indent: int = 8) -> st
         else:
             rows.append(f"    {item},")
     return "\n".join([before, *rows, after])
+
+
+def returning(items: Sequence[str], indent: int = 8) -> str:
+    """``return a, b``, in parentheses where it takes several lines."""
+    line = f"return {', '.join(items)}"
+    return line if len(line) + indent <= WIDTH else listed("return (", items, ")", indent)
 
 
 def standalone(node: cst.BaseExpression) -> cst.BaseExpression:

@@ -6,6 +6,7 @@ import ast
 
 from .ir import Pair
 from .names import reads, writes
+from .parse import falls_through
 
 __all__ = ["InternalError", "verify"]
 
@@ -16,7 +17,7 @@ class InternalError(AssertionError):
 
 def verify(pair: Pair, after: str) -> Pair:
     """The pair itself, or InternalError that names the pass and what it broke."""
-    problems = [*_names(pair), *_returns(pair), *_gradients(pair)]
+    problems = [*_names(pair), *_returns(pair), *_gradients(pair), *_ends(pair)]
     if problems:
         raise InternalError(f"{pair.name} after {after}: " + "; ".join(problems))
     return pair
@@ -75,6 +76,15 @@ def _returns(pair: Pair) -> list[str]:
                 named = isinstance(element, ast.Name) and element.id == saved.name
                 if not named and not saved.value and not _is_branch(pair, saved.name):
                     problems.append(f"forward hands over {ast.unparse(element)} as {saved.name}")
+    return problems
+
+
+def _ends(pair: Pair) -> list[str]:
+    """Forward and backward end in a return (or a raise) on every way through."""
+    problems = []
+    for which, body in (("forward", pair.forward), ("backward", pair.backward)):
+        if body and falls_through([s.tree for s in body]):
+            problems.append(f"{which} can end without a return")
     return problems
 
 

@@ -100,7 +100,9 @@ def forward_lines(pair: Pair, ctx: str) -> list[Line]:
         small = [_small(text) for text in texts]
         if is_list_output(pair):
             outputs = [as_tuple(outputs[0])]
-        everything = [*outputs, *(cst.Name(n) for n in hidden(pair))]
+        # a value that is an output here goes through the user's rule: it is not hidden too
+        extra = [n if n not in names else "None" for n in hidden(pair)]
+        everything = [*outputs, *(cst.Name(n) for n in extra)]
         return [*small, returned(everything, pair.single and not hidden(pair))]
 
     body = replace_returns(pair.forward, rewrite)

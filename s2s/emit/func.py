@@ -6,13 +6,15 @@ derivative along tangents is the transpose of backward.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 
 import libcst as cst
 
+from ..effects import aliases, may_share
 from ..ir import Emitted, Pair, Saved, Stmt, replace
 from ..names import fresh
-from ..syntax import listed, replace_returns, split_return
+from ..syntax import code, listed, replace_returns, returning, split_return
 from .eager import (
     as_tuple,
     grads_as_list,
@@ -92,10 +94,35 @@ def _forward(pair: Pair, extra: Sequence[Saved], handed_names: Sequence[str]) ->
         values = dict(zip(handed_names, handed))
         if is_list_output(pair):
             outputs = [as_tuple(outputs[0])]
-        everything = [*outputs, *(values.get(s.name, cst.Name(s.name)) for s in extra)]
+        else:  # forward mode wants no views of the inputs
+            outputs = [_cloned(o) if _may_be_input(pair, o) else o for o in outputs]
+        names = {o.value for o in outputs if isinstance(o, cst.Name)}
+        everything = [
+            *outputs,
+            *(
+                cst.Name("None") if s.name in names else values.get(s.name, cst.Name(s.name))
+                for s in extra
+            ),
+        ]
         return [returned(everything, pair.single and not extra)]
 
     return own(*as_list(pair)) + statement_lines(tidy(replace_returns(pair.forward, rewrite)))
+
+
+def _may_be_input(pair: Pair, value: cst.BaseExpression) -> bool:
+    """May an output be an input, or a view of one?"""
+    body = [s.tree for s in pair.forward]
+    tree = ast.parse(code(value).strip(), mode="eval").body
+    shared = aliases(body)
+    names = {a for n in may_share(tree) for a in shared.get(n, {n})}
+    return bool(names & set(pair.arguments))
+
+
+def _cloned(value: cst.BaseExpression) -> cst.BaseExpression:
+    owner = value
+    if not isinstance(value, (cst.Name, cst.Call, cst.Attribute, cst.Subscript)) and not value.lpar:
+        owner = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+    return cst.Call(cst.Attribute(owner, cst.Name("clone")))
 
 
 def _setup(pair: Pair, extra: Sequence[Saved]) -> list[str]:
@@ -233,7 +260,7 @@ def _jvp(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
         poison = saved.again == "refused" and saved.keep == "tensor"
         nan = f'{torch}.full_like({saved.name}, float("nan"))'
         results.append(nan if poison else "None")
-    return lines + own(listed("return ", results, ""))
+    return lines + own(returning(results))
 
 
 def _as_tuple(pair: Pair, ctx: str, node: cst.Return) -> list[cst.BaseSmallStatement]:

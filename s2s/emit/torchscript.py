@@ -96,10 +96,8 @@ def _annotated(name: str, type_: str) -> str:
 
 
 def _parameter(param: Param) -> str:
-    star = "*" if param.kind == "variadic" else ""
     default = simple_default(param)
-    type_ = param.type if not star else "Tensor"
-    text = star + _annotated(param.name, type_)
+    text = _annotated(param.name, param.type)  # *tensors is a list here
     if default is None:
         return text
     return f"{text} = {default}" if ":" in text else f"{text}={default}"

@@ -23,7 +23,7 @@ import libcst as cst
 
 from ..ir import Pair, Stmt, replace
 from ..names import changed, fresh, reads, writes
-from ..syntax import code, from_node, listed, make, standalone, without_blank_lines
+from ..syntax import code, from_node, make, returning, standalone, without_blank_lines
 
 __all__ = ["guard_gradients"]
 
@@ -67,7 +67,7 @@ def guard_gradients(pair: Pair) -> Pair:
     unset = make(" = ".join(dict.fromkeys(guarded)) + " = None")
     comments = [line for line in getattr(last.node, "leading_lines", ()) if line.comment]
     unset = replace(unset, node=unset.node.with_changes(leading_lines=comments))
-    returned = make(listed("return ", results, "") if len(results) > 1 else f"return {results[0]}")
+    returned = make(returning(results))
     returned = replace(returned, line=last.line)
     return replace(pair, backward=(*shared, unset, *guards, returned))
 

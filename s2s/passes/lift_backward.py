@@ -24,7 +24,7 @@ from ..flow import bound_at_returns
 from ..infer import is_plain, is_tensor
 from ..ir import LISTS, Backward, Capture, Constant, Keep, Pair, Rule, Saved, Stmt, replace
 from ..names import fresh, reads, returns_in, writes
-from ..parse import nested_nodes
+from ..parse import nested_nodes, values_of
 from ..source import bindings
 from ..syntax import block, from_node, make, rename, replace_returns, standalone
 
@@ -179,8 +179,10 @@ def _tags(rule: Rule, branch: str | None) -> dict[str, str]:
     for backward in rule.backwards:
         count[backward.name] = count.get(backward.name, 0) + 1
     returned = [_last(r) for r in returns_in([s.tree for s in rule.body])]
-    if not all(isinstance(value, ast.Name) and value.id in count for value in returned):
-        return {name: name for name in count}
+    trees = {b.tree for b in rule.backwards}
+    for value in returned:
+        if not isinstance(value, ast.Name) or set(values_of(rule.body, value.id)) - trees:
+            return {name: name for name in count}  # another name for it, or a choice
     several = [name for name in count if count[name] > 1]
     return {name: branch if len(several) == 1 else name for name in several}
 

@@ -12,12 +12,12 @@ cannot be seen into) is kept as it is; where it carries a gradient, the second d
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import libcst as cst
 
 from ..captures import is_data_global
-from ..effects import carries_gradient, doing, slice_for
+from ..effects import carries_gradient, doing, slice_for, without_grad
 from ..infer import infer, is_plain, types_after
 from ..ir import Constant, Pair, Saved, Stmt, replace
 from ..names import changed, fresh, reads, same_scope, writes
@@ -116,6 +116,7 @@ def _plan(pair: Pair, body: Sequence[Stmt], redone: set[str]) -> _Plan:
             i
             for i in indices
             if doing(trees[i], found, local, objects, helpers) != "pure"
+            or any(without_grad(n) for n in same_scope(trees[i]))
         ]
         if not opaque:
             break
@@ -156,9 +157,19 @@ def _carrying(pair: Pair, body: Sequence[Stmt]) -> set[str]:
     carrying = {p.name for p in pair.params if not is_plain(p.type) and not p.bound}
     for _ in range(2):  # once more for what a loop carries round
         for statement in body:
-            for node in same_scope(statement.tree):
+            for node in _with_grad(statement.tree):
                 _carry(node, carrying)
     return carrying
+
+
+def _with_grad(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a statement outside ``with torch.no_grad():``."""
+    if without_grad(node):
+        return
+    yield node
+    if not isinstance(node, (ast.FunctionDef, ast.Lambda)):
+        for child in ast.iter_child_nodes(node):
+            yield from _with_grad(child)
 
 
 def _carry(node: ast.AST, carrying: set[str]) -> None:
