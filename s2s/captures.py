@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from .infer import from_annotation, infer, origin
 from .ir import Backward, Capture, Constant, Rule, Source
-from .names import reads, writes
+from .names import reads, walk, writes
 from .source import Binding, bindings
 
 __all__ = ["captures", "constants", "free_names", "helpers_of", "is_data_global"]
@@ -165,8 +165,8 @@ def _is_data(binding: Binding | None, name: str, found: Mapping[str, Binding]) -
 
 def _only_called(tree: ast.AST, name: str) -> bool:
     """Every use is a call of it or of its methods: a function or an object, no tensor."""
-    uses = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == name]
-    called = [n.func for n in ast.walk(tree) if isinstance(n, ast.Call)]
+    uses = [n for n in walk(tree) if isinstance(n, ast.Name) and n.id == name]
+    called = [n.func for n in walk(tree) if isinstance(n, ast.Call)]
     return all(any(use is func for func in called) for use in uses)
 
 
@@ -183,7 +183,7 @@ def _enclosing_constant(source: Source, name: str, found: Mapping[str, Binding])
                 type_ = from_annotation(argument.annotation, found)
                 type_ = type_ or _default_type(outer, name, found)
                 return Constant(name, type_, outer.name, True)
-        values = [n for n in ast.walk(outer) if isinstance(n, (ast.Assign, ast.AnnAssign))]
+        values = [n for n in walk(outer) if isinstance(n, (ast.Assign, ast.AnnAssign))]
         bound = [v for v in values if name in writes(v)]
         if bound:
             last = bound[-1].value
@@ -260,7 +260,7 @@ def _nested_table(source: Source, tree: ast.FunctionDef | ast.Lambda) -> Table:
     if isinstance(tree, ast.Lambda):  # several on one line: they come in the order of the text
         same = [
             n
-            for n in ast.walk(source.function)
+            for n in walk(source.function)
             if isinstance(n, ast.Lambda) and n.lineno == tree.lineno
         ]
         same.sort(key=lambda n: n.col_offset)

@@ -9,7 +9,7 @@ from .captures import captures, helpers_of
 from .errors import diagnostic
 from .infer import is_plain, is_tensor
 from .ir import LISTS, Backward, Capture, Diagnostic, Rule
-from .names import changed, returns_in, root, same_scope, writes
+from .names import changed, returns_in, root, same_scope, walk, writes
 from .parse import falls_through
 from .source import bindings
 
@@ -109,7 +109,7 @@ def _gradient_count(value: ast.expr | None, body: list[ast.stmt]) -> int | None:
     if isinstance(value, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Constant)):
         if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Mult)):
             sides = (value.left, value.right)  # (a,) + (None,) * 3 makes a tuple
-            if any(isinstance(n, (ast.Tuple, ast.List)) for s in sides for n in ast.walk(s)):
+            if any(isinstance(n, (ast.Tuple, ast.List)) for s in sides for n in walk(s)):
                 return None
             if all(isinstance(s, (ast.Name, ast.Call)) for s in sides):
                 return 1 if isinstance(value.op, ast.Mult) else None
@@ -174,7 +174,7 @@ def _parameter_counts(rule: Rule) -> Iterator[Diagnostic]:
 
 def _rebinding(rule: Rule) -> Iterator[Diagnostic]:
     for backward in rule.backwards:
-        for node in ast.walk(backward.tree):
+        for node in walk(backward.tree):
             if isinstance(node, ast.Nonlocal):
                 names = ", ".join(node.names)
                 yield diagnostic(
@@ -199,7 +199,7 @@ def _changed_captures(rule: Rule, found: tuple[Capture, ...]) -> Iterator[Diagno
     names = {c.name for c in found if c.kind != "constant" or c.type == "Tensor"}
     for backward in rule.backwards:
         rebound = {
-            n for s in ast.walk(backward.tree) if isinstance(s, ast.Nonlocal) for n in s.names
+            n for s in walk(backward.tree) if isinstance(s, ast.Nonlocal) for n in s.names
         }
         trees = [s.tree for s in backward.body]
         views = _views(trees)
@@ -308,7 +308,7 @@ def _viewed(value: ast.expr) -> str | None:
 
 def _copies(index: ast.expr) -> bool:
     """Indexing with a name may be advanced indexing, which copies."""
-    return any(isinstance(n, (ast.Name, ast.Compare, ast.List)) for n in ast.walk(index))
+    return any(isinstance(n, (ast.Name, ast.Compare, ast.List)) for n in walk(index))
 
 
 def _short(node: ast.AST) -> str:
@@ -363,7 +363,7 @@ _SCOPE_TRICKS = {"locals", "vars", "exec", "eval", "super"}
 
 
 def _constructs(rule: Rule) -> Iterator[Diagnostic]:
-    for node in ast.walk(rule.source.function):
+    for node in walk(rule.source.function):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             name = node.func.id
             bare = name != "super" or not node.args

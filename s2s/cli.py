@@ -260,7 +260,7 @@ def check(paths: tuple[Path, ...], style: str) -> None:
                 click.echo(report.as_github(problem))
     if style == "json":
         click.echo(report.as_json(problems, files, functions))
-    else:
+    elif files or not lost:
         among = f"{_counted(functions, 'function')} of {_counted(files, 'file')}"
         click.echo(f"{_counted(len(problems), 'problem')} in {among}")
     for line in lost:
@@ -372,8 +372,8 @@ def _write(path: Path, text: str, inputs: Sequence[Path]) -> None:
     try:
         if any(real.exists() and real.samefile(i) for i in inputs):
             raise _NoSuchThing(f"{path} is what is read: it is not overwritten")
-        if real.exists() and not real.is_file():  # /dev/stdout, a pipe
-            real.write_text(text, "utf-8")
+        if path.exists() and not path.is_file():  # /dev/stdout, a pipe
+            path.write_text(text, "utf-8")
             return
         mask = os.umask(0)
         os.umask(mask)

@@ -12,7 +12,7 @@ import builtins
 from collections.abc import Collection, Iterable, Mapping
 
 from .infer import Bindings, origin
-from .names import changed, reads, same_scope, writes
+from .names import changed, children, reads, same_scope, walk, writes
 
 __all__ = ["carries_gradient", "doing", "may_share", "slice_for", "without_grad"]
 
@@ -62,10 +62,10 @@ def doing(
     tensors and plain data, ``helpers`` the nested functions whose bodies can be looked into.
     """
     found = "pure"
-    generators = [n for n in ast.walk(node) if isinstance(n, ast.comprehension)]
-    own = {n.id for g in generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
+    generators = [n for n in walk(node) if isinstance(n, ast.comprehension)]
+    own = {n.id for g in generators for n in walk(g.target) if isinstance(n, ast.Name)}
     local = {*local, *own}
-    for inner in ast.walk(node) if isinstance(node, ast.expr) else same_scope(node):
+    for inner in walk(node) if isinstance(node, ast.expr) else same_scope(node):
         if isinstance(inner, ast.Call):
             kind = _call(inner, bindings, local, objects, helpers or {}, depth)
             found = "opaque" if "opaque" in (kind, found) else kind if found == "pure" else found
@@ -137,7 +137,7 @@ def _function(
     """What calling a function of the same file does, read off its body."""
     body = tree.body if isinstance(tree.body, list) else [tree.body]  # type: ignore[attr-defined]
     arguments: ast.arguments = tree.args  # type: ignore[attr-defined]
-    own = {a.arg for a in ast.walk(arguments) if isinstance(a, ast.arg)}
+    own = {a.arg for a in walk(arguments) if isinstance(a, ast.arg)}
     own |= {name for part in body for name in writes(part)}
     rest = {key: value for key, value in helpers.items() if value is not tree}
     kinds = {doing(s, bindings, {*outer, *own}, objects, rest, depth - 1) for s in body}
@@ -184,7 +184,7 @@ def carries_gradient(node: ast.AST, carrying: Collection[str]) -> bool:
         return carries_gradient(node.value, carrying)
     if isinstance(node, ast.Lambda):
         return any(name in carrying for name in reads(node))
-    return any(carries_gradient(child, carrying) for child in ast.iter_child_nodes(node))
+    return any(carries_gradient(child, carrying) for child in children(node))
 
 
 def aliases(body: Iterable[ast.stmt]) -> dict[str, frozenset[str]]:
@@ -220,7 +220,7 @@ def may_share(value: ast.expr) -> set[str]:
         return set(reads(value))
     if isinstance(value, (ast.Attribute, ast.Subscript, ast.Starred)):
         return may_share(value.value)
-    return {n for c in ast.iter_child_nodes(value) if isinstance(c, ast.expr) for n in may_share(c)}
+    return {n for c in children(value) if isinstance(c, ast.expr) for n in may_share(c)}
 
 
 def slice_for(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable
 
-from .names import writes
+from .names import walk, writes
 
 __all__ = ["bound_at_returns"]
 
@@ -50,7 +50,7 @@ class _Flow:
             self.returns.append(((statement.lineno, statement.col_offset), frozenset()))
 
     def statement(self, node: ast.stmt, have: frozenset[str]) -> _Have:
-        if any(n in self.marks for n in ast.walk(node)) and node in self.marks:
+        if any(n in self.marks for n in walk(node)) and node in self.marks:
             self.marked.append(have)
         if isinstance(node, ast.Return):
             names = have | set(writes(node))

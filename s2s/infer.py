@@ -215,7 +215,7 @@ def _assign(node: ast.AST, known: dict[str, str], bound: set[str], bindings: Bin
     elif isinstance(node, ast.expr):
         _walrus(node, known, bound, bindings)
     elif isinstance(node, ast.match_case):
-        from .names import writes
+        from .names import children, walk, writes
 
         for name in writes(node.pattern):
             _bind(name, "", known, bound)
@@ -225,12 +225,12 @@ def _assign(node: ast.AST, known: dict[str, str], bound: set[str], bindings: Bin
         if node.optional_vars is not None:
             _bind_target(node.optional_vars, "", None, known, bound)
     elif not isinstance(node, (ast.AsyncFunctionDef, ast.Lambda)):
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             _assign(child, known, bound, bindings)
 
 
 def _walrus(node: ast.AST, known: dict[str, str], bound: set[str], bindings: Bindings) -> None:
-    for inner in ast.walk(node):
+    for inner in walk(node):
         if isinstance(inner, ast.NamedExpr) and isinstance(inner.target, ast.Name):
             _bind(inner.target.id, infer(inner.value, known, bindings), known, bound)
 

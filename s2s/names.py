@@ -7,14 +7,43 @@ ones that they wrote themselves, and this module answers from ``ast``.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["changed", "fresh", "reads", "returns_in", "same_scope", "writes"]
+__all__ = ["changed", "children", "fresh", "reads", "returns_in", "same_scope", "walk", "writes"]
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
+# Trees are never changed once parsed, so what was found in a node stays true: every stage asks
+# the same questions again, and `ast.walk` is the slowest part of a compilation.
+_remembered = functools.lru_cache(maxsize=4096)
+_EMPTY = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
+
+
+def children(node: ast.AST) -> list[ast.AST]:
+    """The nodes right under ``node``, without operators and contexts."""
+    found: list[ast.AST] = []
+    for field in node._fields:
+        value = getattr(node, field, None)
+        if value.__class__ is list:
+            found += [v for v in value if isinstance(v, ast.AST) and not isinstance(v, _EMPTY)]
+        elif isinstance(value, ast.AST) and not isinstance(value, _EMPTY):
+            found.append(value)
+    return found
+
+
+@_remembered
+def walk(node: ast.AST) -> tuple[ast.AST, ...]:
+    """``node`` and everything under it but operators and contexts, in the order of ``ast.walk``."""
+    found = [node]
+    for inner in found:
+        found += children(inner)
+    return tuple(found)
+
+
+@_remembered
 def reads(node: ast.AST) -> tuple[str, ...]:
     """Names read by ``node``, in order, without those that its inner scopes bind themselves.
 
@@ -42,7 +71,7 @@ def _reads(node: ast.AST) -> Iterator[str]:
     elif isinstance(node, _SCOPES):
         yield from _scope_reads(node)
     else:
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             yield from _reads(child)
 
 
@@ -84,6 +113,7 @@ def _scope_reads(node: ast.AST) -> Iterator[str]:
         yield from (name for name in _reads(part) if name not in own)
 
 
+@_remembered
 def writes(node: ast.AST) -> tuple[str, ...]:
     """Names that ``node`` binds or unbinds in its own scope, in order.
 
@@ -107,32 +137,34 @@ def _writes(node: ast.AST) -> Iterator[str]:
             yield inner.rest
 
 
-def same_scope(node: ast.AST, into_comprehensions: bool = False) -> Iterator[ast.AST]:
+@_remembered
+def same_scope(node: ast.AST, into_comprehensions: bool = False) -> tuple[ast.AST, ...]:
     """``node`` and what lies in it, without the bodies of nested functions and classes.
 
     Inside a comprehension only walrus targets belong to the scope around it.
     """
-    yield node
+    found: list[ast.AST] = []
+    _in_scope(node, into_comprehensions, found)
+    return tuple(found)
+
+
+def _in_scope(node: ast.AST, into_comprehensions: bool, found: list[ast.AST]) -> None:
+    found.append(node)
     if isinstance(node, _SCOPES):
         return
-    if isinstance(node, _COMPREHENSIONS):
-        if into_comprehensions:
-            for inner in ast.walk(node):
-                if isinstance(inner, ast.NamedExpr):
-                    yield inner.target
-        else:
-            yield from (n for c in ast.iter_child_nodes(node) for n in same_scope(c))
+    if into_comprehensions and isinstance(node, _COMPREHENSIONS):
+        found += [inner.target for inner in walk(node) if isinstance(inner, ast.NamedExpr)]
         return
     if isinstance(node, ast.Assign):  # the value is evaluated before the targets are bound
-        children: Iterable[ast.AST] = [node.value, *node.targets]
+        parts: list[ast.AST] = [node.value, *node.targets]
     else:
-        children = ast.iter_child_nodes(node)
-    for child in children:
-        yield from same_scope(child, into_comprehensions)
+        parts = children(node)
+    for child in parts:
+        _in_scope(child, into_comprehensions, found)
 
 
 def _targets(node: ast.AST) -> Iterator[str]:
-    return (n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+    return (n.id for n in walk(node) if isinstance(n, ast.Name))
 
 
 def root(node: ast.AST) -> str | None:

@@ -10,7 +10,7 @@ import libcst as cst
 from .errors import TransformError, diagnostic
 from .infer import from_annotation, infer, types_after
 from .ir import LISTS, Backward, Diagnostic, Output, Param, Rule, Source, Stmt, replace
-from .names import returns_in, same_scope, writes
+from .names import returns_in, same_scope, walk, writes
 from .source import Binding, bindings
 from .syntax import standalone
 
@@ -215,7 +215,7 @@ def _bound_parameter(source: Source) -> str | None:
 def _called_names(function: ast.AST) -> set[str]:
     return {
         node.func.id
-        for node in ast.walk(function)
+        for node in walk(function)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
 
@@ -302,7 +302,7 @@ def _bad_returns(
 ) -> Iterator[Diagnostic]:
     hint = "end every path in `return outputs, backward`, with `def backward(grad_output): ...` above"
     if not returns:
-        nested = [n for n in ast.walk(function) if isinstance(n, ast.FunctionDef)][1:]
+        nested = [n for n in walk(function) if isinstance(n, ast.FunctionDef)][1:]
         what = "does not return anything" if nested else "defines no backward and returns nothing"
         yield diagnostic("S2S201", source.span(function), f"{source.name} {what}", hint=hint)
         return
@@ -551,9 +551,9 @@ def _refuse_other_uses(
     source: Source, body: tuple[Stmt, ...], returns: list[ast.Return], name: str
 ) -> None:
     """A backward that forward itself calls, or hands on, cannot be lifted out."""
-    last = {id(n) for r in returns for n in ast.walk(r.value.elts[-1])}  # type: ignore[union-attr]
+    last = {id(n) for r in returns for n in walk(r.value.elts[-1])}  # type: ignore[union-attr]
     for statement in body:
-        for node in ast.walk(statement.tree):
+        for node in walk(statement.tree):
             if not (isinstance(node, ast.Name) and node.id == name):
                 continue
             if isinstance(node.ctx, ast.Load) and id(node) not in last:
@@ -572,7 +572,7 @@ def _is_alias(body: tuple[Stmt, ...], name: ast.Name) -> bool:
     """``other = backward``, which ``_resolve`` has followed."""
     for statement in body:
         for node in same_scope(statement.tree):
-            if isinstance(node, ast.Assign) and any(n is name for n in ast.walk(node.value)):
+            if isinstance(node, ast.Assign) and any(n is name for n in walk(node.value)):
                 return isinstance(node.value, (ast.Name, ast.IfExp, ast.Tuple))
     return False
 
@@ -595,7 +595,7 @@ def nested_nodes(body: tuple[Stmt, ...]) -> dict[ast.AST, cst.CSTNode]:
     """The libcst node of each nested def and lambda of the body."""
     found: dict[ast.AST, cst.CSTNode] = {}
     for statement in body:
-        trees = [n for n in ast.walk(statement.tree) if isinstance(n, _NESTED)]
+        trees = [n for n in walk(statement.tree) if isinstance(n, _NESTED)]
         if not trees:
             continue
         trees.sort(key=lambda t: (t.lineno, t.col_offset))

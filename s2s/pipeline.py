@@ -21,7 +21,7 @@ from .passes.recompute_intermediates import recompute_always, recompute_intermed
 from .passes.save_sizes import save_sizes
 from .verify import verify
 
-__all__ = ["FORMS", "emit", "lift", "read", "saved_names", "stages"]
+__all__ = ["FORMS", "emit", "lift", "printed", "read", "saved_names", "stages"]
 
 Pass = Callable[[Pair], Pair]
 
@@ -69,7 +69,16 @@ def emit(
     literals: Mapping[str, str] | None = None,
 ) -> Emitted:
     """One form of a lifted pair as text. ``types`` and ``literals`` are for "torchscript"."""
-    final = stages(pair, form)[-1].pair
+    return printed(stages(pair, form)[-1].pair, form, types, literals)
+
+
+def printed(
+    final: Pair,
+    form: str,
+    types: Mapping[str, str] | None = None,
+    literals: Mapping[str, str] | None = None,
+) -> Emitted:
+    """The text of a pair that has been through the passes of a form."""
     if form == "torchscript":
         return emit_torchscript(final, types, literals)
     return {"eager": emit_eager, "func": emit_func, "op": emit_op}[form](final)

@@ -17,7 +17,7 @@ from . import load, operator, pipeline, scripted
 from .emit.call import CELLS, emit_call, scripted_order, watched
 from .emit.eager import hidden
 from .emit.func import extra_outputs
-from .ir import Emitted, Rule
+from .ir import Emitted, Pair, Rule
 from .parse import retyped
 
 __all__ = ["Compiled"]
@@ -46,6 +46,7 @@ class Compiled:
         self.cells = cells
         self.defaults = defaults
         self.texts: dict[str, Emitted] = {}
+        self._finals: dict[str, Pair] = {}
         self.variants: dict[tuple[str, ...], Compiled] = {}
         self.Function: type[torch.autograd.Function] = self._made("eager")[0]
         self.run: _Apply = self._made("op")[0]
@@ -63,9 +64,15 @@ class Compiled:
             elif form == "torchscript":
                 emitted = scripted.typed(self)
             else:
-                emitted = pipeline.emit(self.pair, form)
+                emitted = pipeline.printed(self.final(form), form)
             self.texts[form] = load.register(emitted)
         return self.texts[form]
+
+    def final(self, form: str) -> Pair:
+        """The pair that a form is printed from."""
+        if form not in self._finals:
+            self._finals[form] = pipeline.stages(self.pair, form)[-1].pair
+        return self._finals[form]
 
     def _made(self, form: str) -> tuple[Any, ...]:
         emitted = self.text(form)
@@ -75,8 +82,8 @@ class Compiled:
     def _hidden(self, form: str) -> int:
         """How many extra outputs a form's Function returns."""
         if form == "func":
-            return len(extra_outputs(pipeline.stages(self.pair, form)[-1].pair))
-        return len(hidden(pipeline.stages(self.pair, form)[-1].pair))
+            return len(extra_outputs(self.final(form)))
+        return len(hidden(self.final(form)))
 
     def _stripped(self, apply: _Apply, extra: int) -> _Apply:
         """``apply`` without the extra outputs."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import libcst as cst
 
+from .names import walk
 from .ir import Stmt
 
 __all__ = [
@@ -147,9 +148,9 @@ def rename(statement: Stmt, names: Mapping[str, str]) -> Stmt:
     >>> print(code(rename(make("y = f(x, x=x.x)"), {"x": "ctx.x"}).node).strip())
     y = f(ctx.x, x=ctx.x.x)
     """
-    used = {n.id for n in ast.walk(statement.tree) if isinstance(n, ast.Name)}
-    used |= {n.arg for n in ast.walk(statement.tree) if isinstance(n, ast.arg)}
-    used |= {getattr(n, "name", None) or "" for n in ast.walk(statement.tree)}
+    used = {n.id for n in walk(statement.tree) if isinstance(n, ast.Name)}
+    used |= {n.arg for n in walk(statement.tree) if isinstance(n, ast.arg)}
+    used |= {getattr(n, "name", None) or "" for n in walk(statement.tree)}
     if not used & set(names):
         return statement
     node = statement.node.visit(_Rename(names))
@@ -203,7 +204,7 @@ def replace_returns(body: Sequence[Stmt], rewrite: Rewrite) -> tuple[Stmt, ...]:
     done: list[Stmt] = []
     count = 0
     for statement in body:
-        if not any(isinstance(n, ast.Return) for n in ast.walk(statement.tree)):
+        if not any(isinstance(n, ast.Return) for n in walk(statement.tree)):
             done.append(statement)
             continue
         visitor = _Returns(rewrite, count)

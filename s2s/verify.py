@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from .ir import Pair
-from .names import reads, writes
+from .names import reads, walk, writes
 from .parse import falls_through
 
 __all__ = ["InternalError", "verify"]
@@ -61,7 +61,7 @@ def _returns(pair: Pair) -> list[str]:
     """Every return of forward is ``outputs, (saved...)``, in the order of ``saved``."""
     problems = []
     for statement in pair.forward:
-        for node in ast.walk(statement.tree):
+        for node in walk(statement.tree):
             if not isinstance(node, ast.Return) or _in_function(statement.tree, node):
                 continue
             value = node.value
@@ -90,8 +90,8 @@ def _ends(pair: Pair) -> list[str]:
 
 def _in_function(outer: ast.AST, node: ast.AST) -> bool:
     return any(
-        isinstance(inner, (ast.FunctionDef, ast.Lambda)) and node in ast.walk(inner)
-        for inner in ast.walk(outer)
+        isinstance(inner, (ast.FunctionDef, ast.Lambda)) and node in walk(inner)
+        for inner in walk(outer)
     )
 
 
@@ -101,7 +101,7 @@ def _gradients(pair: Pair) -> list[str]:
         return []
     problems = []
     for statement in pair.backward:
-        for node in ast.walk(statement.tree):
+        for node in walk(statement.tree):
             if not isinstance(node, ast.Return) or _in_function(statement.tree, node):
                 continue
             if isinstance(node.value, ast.Tuple):

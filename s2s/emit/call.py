@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..infer import is_plain, written_type
 from ..ir import LISTS, Emitted, Pair, Param
-from ..names import fresh
+from ..names import fresh, walk
 from .layout import is_list_output, module_text, own, simple_default
 
 __all__ = ["CELLS", "Watched", "emit_call", "scripted_order", "watched"]
@@ -47,7 +47,7 @@ def watched(pair: Pair) -> tuple[Watched, ...]:
     owners = {p.name for p in pair.params if p.bound}
     found: dict[Watched, None] = {}
     inner: set[ast.AST] = set()
-    for node in ast.walk(pair.source.function):
+    for node in walk(pair.source.function):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node not in inner:
             path: list[str] = []
             base: ast.expr = node

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from ..ir import Emitted, Pair, Saved, Stmt, replace
-from ..names import fresh, reads, writes
+from ..names import fresh, reads, walk, writes
 from ..syntax import (
     code,
     listed,
@@ -115,7 +115,7 @@ def as_tuple(value: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def _has_walrus(text: str) -> bool:
-    return any(isinstance(n, ast.NamedExpr) for n in ast.walk(ast.parse(text.strip())))
+    return any(isinstance(n, ast.NamedExpr) for n in walk(ast.parse(text.strip())))
 
 
 def _small(text: str) -> cst.BaseSmallStatement:
@@ -297,13 +297,13 @@ def _read_directly(name: str, body: Sequence[Stmt]) -> bool:
     for statement in body:
         if name in writes(statement.tree):
             return False
-        for node in ast.walk(statement.tree):
+        for node in walk(statement.tree):
             if isinstance(node, ast.Name) and node.id == name:
                 count += 1
                 if not isinstance(node.ctx, ast.Load):
                     return False
             inner = isinstance(node, (ast.FunctionDef, ast.Lambda, ast.ClassDef))
-            if inner and any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node)):
+            if inner and any(isinstance(n, ast.Name) and n.id == name for n in walk(node)):
                 return False
             if isinstance(node, ast.arg) and node.arg == name:
                 return False

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import libcst as cst
 
 from ..ir import LISTS, Emitted, Pair, Param, Stmt
-from ..names import fresh
+from ..names import fresh, walk
 from ..syntax import code
 
 __all__ = ["Line", "as_list", "camel", "class_name", "file_name", "header", "indented", "is_list_output", "module_text", "own", "parameters", "simple_default", "statement_lines"]
@@ -71,7 +71,7 @@ def _inside_strings(text: str) -> set[int]:
     if "\n" not in text or not ('"' in text or "'" in text):
         return set()
     found: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in walk(ast.parse(text)):
         if isinstance(node, (ast.JoinedStr, ast.Constant)) and node.end_lineno:
             if isinstance(node, ast.Constant) and not isinstance(node.value, (str, bytes)):
                 continue

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from ..infer import infer, types_after, written_type
 from ..ir import Constant, Emitted, Pair, Param, Stmt, replace
-from ..names import reads
+from ..names import reads, walk
 from ..source import bindings
 from ..syntax import handed_over, make, without_blank_lines
 from .layout import Line, header, indented, is_list_output, module_text, own, simple_default, statement_lines
@@ -119,7 +119,7 @@ def _backward_type(pair: Pair, types: Mapping[str, str]) -> str:
     start = dict(types) | dict.fromkeys(pair.grads, _gradient_type(pair))
     after = types_after(trees, start, found)
     last = trees[-1] if trees else None
-    returns = [n for t in trees for n in ast.walk(t) if isinstance(n, ast.Return)]
+    returns = [n for t in trees for n in walk(t) if isinstance(n, ast.Return)]
     if len(returns) != 1 or not isinstance(last, ast.Return) or last.value is None:
         return ""
     return written_type(infer(last.value, after, found))

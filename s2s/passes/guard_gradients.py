@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from ..ir import Pair, Stmt, replace
-from ..names import changed, fresh, reads, writes
+from ..names import changed, fresh, reads, walk, writes
 from ..syntax import code, from_node, make, returning, standalone, without_blank_lines
 
 __all__ = ["guard_gradients"]
@@ -124,7 +124,7 @@ def _movable(pair: Pair, body: Sequence[Stmt]) -> bool:
             if name in bound:
                 return False
             bound.add(name)
-    return not any(isinstance(n, ast.NamedExpr) for s in pair.backward for n in ast.walk(s.tree))
+    return not any(isinstance(n, ast.NamedExpr) for s in pair.backward for n in walk(s.tree))
 
 
 def _is_recompute(statement: Stmt) -> bool:

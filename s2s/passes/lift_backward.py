@@ -23,7 +23,7 @@ from ..check import differentiable_slots, mutated_inputs
 from ..flow import bound_at_returns
 from ..infer import is_plain, is_tensor
 from ..ir import LISTS, Backward, Capture, Constant, Keep, Pair, Rule, Saved, Stmt, replace
-from ..names import fresh, reads, returns_in, writes
+from ..names import fresh, reads, returns_in, walk, writes
 from ..parse import nested_nodes, values_of
 from ..source import bindings
 from ..syntax import block, from_node, make, rename, replace_returns, standalone
@@ -81,8 +81,8 @@ def keep_for(type_: str) -> Keep:
 
 def _all_names(rule: Rule) -> set[str]:
     tree = rule.source.function
-    names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
-    names |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
+    names = {n.id for n in walk(tree) if isinstance(n, ast.Name)}
+    names |= {n.arg for n in walk(tree) if isinstance(n, ast.arg)}
     return names | set(rule.locals)
 
 
@@ -98,7 +98,7 @@ def _needs_branch(rule: Rule) -> bool:
             if statement.tree.value is tree:
                 targets = getattr(statement.tree, "targets", [None])
                 return len(targets) > 1 or not isinstance(targets[0], (ast.Name, type(None)))
-            if any(n is tree for n in ast.walk(statement.tree)):
+            if any(n is tree for n in walk(statement.tree)):
                 return True
     return False
 
@@ -150,7 +150,7 @@ def _forward(rule: Rule, saved: list[str], branch: str | None) -> tuple[Stmt, ..
     body: list[Stmt] = []
     for statement in rule.body:
         tree = statement.tree
-        if not any(n in trees for n in ast.walk(tree)):
+        if not any(n in trees for n in walk(tree)):
             body.append(statement)
             continue
         name = tree.name if isinstance(tree, ast.FunctionDef) else ""

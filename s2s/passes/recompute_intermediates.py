@@ -20,7 +20,7 @@ from ..captures import is_data_global
 from ..effects import carries_gradient, doing, slice_for, without_grad
 from ..infer import infer, is_plain, types_after
 from ..ir import Constant, Pair, Saved, Stmt, replace
-from ..names import changed, fresh, reads, same_scope, writes
+from ..names import changed, children, fresh, reads, same_scope, writes
 from ..source import bindings
 from ..syntax import code, from_node, handed_over, make, rename
 from .lift_backward import keep_for
@@ -168,7 +168,7 @@ def _with_grad(node: ast.AST) -> Iterator[ast.AST]:
         return
     yield node
     if not isinstance(node, (ast.FunctionDef, ast.Lambda)):
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             yield from _with_grad(child)
 
 

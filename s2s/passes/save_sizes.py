@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import libcst as cst
 
 from ..ir import Pair, Saved, Stmt, replace
-from ..names import fresh
+from ..names import fresh, walk
 from ..syntax import code, from_node, handed_over
 
 __all__ = ["save_sizes"]
@@ -40,7 +40,7 @@ def _facts_read(pair: Pair, saved: Saved) -> dict[str, tuple[str, str]]:
     uses = 0
     found: dict[str, tuple[str, str]] = {}
     for statement in pair.backward:
-        for node in ast.walk(statement.tree):
+        for node in walk(statement.tree):
             if isinstance(node, ast.Name) and node.id == saved.name:
                 uses += 1
             fact = _fact(node, saved.name)
