@@ -13,6 +13,7 @@ import builtins
 import re
 from collections.abc import Iterable, Mapping
 
+from .names import children, walk, writes
 from .source import Binding
 
 __all__ = ["from_annotation", "infer", "is_plain", "is_tensor", "join", "origin", "types_after", "written_type"]
@@ -215,8 +216,6 @@ def _assign(node: ast.AST, known: dict[str, str], bound: set[str], bindings: Bin
     elif isinstance(node, ast.expr):
         _walrus(node, known, bound, bindings)
     elif isinstance(node, ast.match_case):
-        from .names import children, walk, writes
-
         for name in writes(node.pattern):
             _bind(name, "", known, bound)
         for statement in node.body:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .names import 
 from .ir import Source
 from .source import bindings, decorated, from_file, parse_text
 
@@ -188,7 +187,7 @@ def _plain(qualname: str) -> str:
 
 def _missing(module: Module, sources: Sequence[Source], name: str) -> LocateError:
     last = name.rpartition(".")[2]
-    for node in walk(_tree(module)):
+    for node in ast.walk(_tree(module)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == last:
             place = f"{module.path}:{node.lineno}"
             return LocateError(f"{name} ({place}) is not decorated with autograd_script")

@@ -598,6 +598,9 @@ def nested_nodes(body: tuple[Stmt, ...]) -> dict[ast.AST, cst.CSTNode]:
         trees = [n for n in walk(statement.tree) if isinstance(n, _NESTED)]
         if not trees:
             continue
+        if trees == [statement.tree]:
+            found[statement.tree] = statement.node
+            continue
         trees.sort(key=lambda t: (t.lineno, t.col_offset))
         nested = _Nested()
         statement.node.visit(nested)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import libcst as cst
 
-from .names import walk
+from .names import same_scope, walk
 from .ir import Stmt
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "listed",
     "make",
     "rename",
+    "renamed_text",
     "replace_returns",
     "returning",
     "split_return",
@@ -31,6 +32,7 @@ WIDTH = 100
 _EMPTY = cst.Module([])
 
 
+@functools.lru_cache(maxsize=1024)
 def code(node: cst.CSTNode) -> str:
     """The text of a node."""
     return _EMPTY.code_for_node(node)
@@ -158,6 +160,27 @@ def rename(statement: Stmt, names: Mapping[str, str]) -> Stmt:
     return from_node(node, statement.line)
 
 
+def renamed_text(text: str, names: Mapping[str, str]) -> str:
+    """The text of a statement with names replaced; the tree is only visited if it has scopes.
+
+    >>> renamed_text("y = f(x, x=x.x)  # x", {"x": "ctx.x"})
+    'y = f(ctx.x, x=ctx.x.x)  # x'
+    """
+    nodes = walk(ast.parse(text))
+    if any(isinstance(n, _SCOPED) for n in nodes):
+        return code(rename(make(text), names).node).rstrip("\n")
+    lines = [line.encode() for line in text.split("\n")]
+    found = [n for n in nodes if isinstance(n, ast.Name) and n.id in names]
+    for node in sorted(found, key=lambda n: (n.lineno, -n.col_offset)):
+        line = lines[node.lineno - 1]
+        new = names[node.id].encode()
+        lines[node.lineno - 1] = line[: node.col_offset] + new + line[node.end_col_offset :]
+    return b"\n".join(lines).decode()
+
+
+_SCOPED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.ExceptHandler)
+_SCOPED += (ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.Match, ast.JoinedStr)
+
 Rewrite = Callable[[cst.Return, int], Sequence[cst.BaseSmallStatement]]
 
 
@@ -204,10 +227,16 @@ def replace_returns(body: Sequence[Stmt], rewrite: Rewrite) -> tuple[Stmt, ...]:
     done: list[Stmt] = []
     count = 0
     for statement in body:
-        if not any(isinstance(n, ast.Return) for n in walk(statement.tree)):
+        if not any(isinstance(n, ast.Return) for n in same_scope(statement.tree)):
             done.append(statement)
             continue
         visitor = _Returns(rewrite, count)
+        if isinstance(statement.node, cst.SimpleStatementLine):  # by far the most: nothing to visit
+            made = visitor.leave_SimpleStatementLine(statement.node, statement.node)
+            assert isinstance(made, cst.FlattenSentinel)
+            done += [from_node(node, statement.line) for node in made.nodes]
+            count = visitor.count
+            continue
         replaced = _suite_to_block(statement.node).visit(visitor)
         count = visitor.count
         nodes = replaced.nodes if isinstance(replaced, cst.FlattenSentinel) else [replaced]

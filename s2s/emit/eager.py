@@ -13,7 +13,6 @@ from ..syntax import (
     code,
     listed,
     make,
-    rename,
     replace_returns,
     split_return,
     standalone,
@@ -202,12 +201,11 @@ def hidden_grads(pair: Pair) -> list[str]:
 def backward_lines(pair: Pair, ctx: str) -> list[Line]:
     """The body of backward: taking apart what was saved, then the user's statements."""
     body = list(pair.backward)
-    if any("needs_input_grad" in reads(s.tree) for s in body):
-        body = [rename(s, {"needs_input_grad": f"{ctx}.needs_input_grad"}) for s in body]
-    unpack, body = unpack_statements(pair, ctx, body)
+    unpack, direct = unpack_statements(pair, ctx, body)
+    direct["needs_input_grad"] = f"{ctx}.needs_input_grad"
     body = list(replace_returns(body, lambda node, _: padded(pair, ctx, node)))
     lines = own(*raises(pair, ctx), *grads_as_list(pair), *unpack)
-    return lines + statement_lines(_tidy_first(body))
+    return lines + statement_lines(_tidy_first(body), direct)
 
 
 def _tidy_first(body: list[Stmt]) -> list[Stmt]:
@@ -256,9 +254,13 @@ def _materialised(pair: Pair, ctx: str) -> list[str]:
 
 
 def unpack_statements(
-    pair: Pair, ctx: str, body: list[Stmt]
-) -> tuple[list[str], list[Stmt]]:
-    """How backward gets the saved values: one unpacking, and ``ctx.eps`` where it is read."""
+    pair: Pair, ctx: str, body: Sequence[Stmt]
+) -> tuple[list[str], dict[str, str]]:
+    """How backward gets the saved values: one unpacking, and ``ctx.eps`` where it is read.
+
+    The second result says what stands for these names: ``{"eps": "ctx.eps"}``.
+    """
+    direct: dict[str, str] = {}
     tensors = [s.name for s in pair.saved if s.keep in ("tensor", "either")]
     texts: list[str] = []
     lists = _lists(pair)
@@ -285,10 +287,10 @@ def unpack_statements(
             texts += [f"if {saved.name} is None:", f"    {saved.name} = {value}"]
         elif saved.keep == "plain":
             if _read_directly(saved.name, body):
-                body = [rename(s, {saved.name: value}) for s in body]
+                direct[saved.name] = value
             else:
                 texts.append(f"{saved.name} = {value}")
-    return texts, body
+    return texts, direct
 
 
 def _read_directly(name: str, body: Sequence[Stmt]) -> bool:

@@ -188,9 +188,9 @@ def _backward(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
         texts += [f"if {test}:", f"    return {count}"]
         if len(pair.grads) > 1:
             texts += _zeros(pair, ctx)
-    unpack, body = unpack_statements(pair, ctx, list(pair.backward))
-    body = list(replace_returns(body, lambda node, _: padded(pair, ctx, node)))
-    return own(*texts, *grads_as_list(pair), *unpack) + statement_lines(body)
+    unpack, direct = unpack_statements(pair, ctx, pair.backward)
+    body = replace_returns(pair.backward, lambda node, _: padded(pair, ctx, node))
+    return own(*texts, *grads_as_list(pair), *unpack) + statement_lines(body, direct)
 
 
 def _message(pair: Pair, saved: Saved) -> str:
@@ -213,8 +213,8 @@ def _zero(pair: Pair, ctx: str, index: int) -> str:
 
 def _jvp(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
     """The transpose of backward, along the tangents that are given."""
-    unpack, body = unpack_statements(pair, ctx, list(pair.backward))
-    body = list(replace_returns(body, lambda node, _: _as_tuple(pair, ctx, node)))
+    unpack, direct = unpack_statements(pair, ctx, pair.backward)
+    body = replace_returns(pair.backward, lambda node, _: _as_tuple(pair, ctx, node))
     taken = set(pair.taken)
     pullback, linear, grads, transpose, given, out = (
         fresh(name, taken)
@@ -239,7 +239,7 @@ def _jvp(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
     lines = own("# backward is linear in the output gradients: forward mode is its transpose")
     lines += own(*unpack, *([""] if unpack else []))
     lines += own(f"def {pullback}({', '.join(pair.grads)}):")
-    lines += indented(statement_lines(body), 4)
+    lines += indented(statement_lines(body, direct), 4)
     lines += own("", f"def {linear}({', '.join(names)}):")
     lines += indented(own(*inner), 4)
     lines += own(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import libcst as cst
 
 from ..ir import LISTS, Emitted, Pair, Param, Stmt
 from ..names import fresh, walk
-from ..syntax import code
+from ..syntax import code, renamed_text
 
 __all__ = ["Line", "as_list", "camel", "class_name", "file_name", "header", "indented", "is_list_output", "module_text", "own", "parameters", "simple_default", "statement_lines"]
 
@@ -53,11 +53,19 @@ def indented(lines: Iterable[Line], depth: int) -> list[Line]:
     ]
 
 
-def statement_lines(body: Sequence[Stmt]) -> list[Line]:
-    """The text of statements, each line with the user's line it comes from."""
+def statement_lines(
+    body: Sequence[Stmt], names: Mapping[str, str] | None = None
+) -> list[Line]:
+    """The text of statements, each line with the user's line it comes from.
+
+    ``names`` stand for others in it: ``{"eps": "ctx.eps"}``.
+    """
+    names = names or {}
     lines: list[Line] = []
     for statement in body:
         text = code(statement.node).rstrip("\n")
+        if any(isinstance(n, ast.Name) and n.id in names for n in walk(statement.tree)):
+            text = renamed_text(text, names)
         inside = _inside_strings(text)
         leading = len(getattr(statement.node, "leading_lines", ()))
         for index, row in enumerate(text.split("\n")):
@@ -99,8 +107,24 @@ def own(*texts: str) -> list[Line]:
 def module_text(form: str, pair: Pair, lines: Sequence[Line], names: Sequence[str]) -> Emitted:
     """The finished text of one form."""
     text = "\n".join(line.text for line in lines).rstrip("\n") + "\n"
-    numbers = tuple(line.line for line in lines)
+    numbers = tuple(_users_lines(pair, lines))
     return Emitted(form, text, file_name(form, pair), tuple(names), numbers)
+
+
+def _users_lines(pair: Pair, lines: Sequence[Line]) -> Iterator[int]:
+    """The line map. Inside a rewritten statement the lines have moved: the same text, nearest."""
+    function = pair.source.function
+    first, last = function.lineno, function.end_lineno or function.lineno
+    places: dict[str, list[int]] = {}
+    rows = pair.source.text.split("\n")[first - 1 : last]
+    for number, row in enumerate(rows, first):
+        places.setdefault(row.strip(), []).append(number)
+    for line in lines:
+        found = places.get(line.text.strip()) if line.line else None
+        if found:
+            yield min(found, key=lambda number: abs(number - line.line))
+        else:
+            yield min(line.line, last)
 
 
 def simple_default(param: Param) -> str | None:
