@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -374,34 +374,39 @@ def _has_tangent(tensor: Tensor) -> bool:
     return forward_ad.unpack_dual(tensor).tangent is not None
 
 
-def holds_tensor(value: Any) -> bool:
-    """Is it a tensor, or a list, tuple or dict with one somewhere inside?"""
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors in a value: itself, or inside lists, tuples, sets, dicts and their views."""
     if isinstance(value, Tensor):
-        return True
-    if isinstance(value, dict):
-        return any(holds_tensor(v) for v in value.values())
-    if isinstance(value, (list, tuple)):
-        return any(holds_tensor(v) for v in value)
-    return False
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from tensors_in(inner)
+    elif isinstance(value, Collection) and not isinstance(value, (str, bytes)):
+        if not hasattr(value, "dtype"):  # an array holds numbers only
+            for inner in value:
+                yield from tensors_in(inner)
+
+
+def holds_tensor(value: Any) -> bool:
+    """Is it a tensor, or a collection with one somewhere inside?"""
+    return next(tensors_in(value), None) is not None
 
 
 def refuse_nested(compiled: Compiled, args: tuple[Any, ...]) -> None:
     """Collections of tensors that require grad would be detached: an error."""
-
-    def trained(value: Any) -> bool:
-        if isinstance(value, Tensor):
-            return value.requires_grad
-        if isinstance(value, dict):
-            return any(map(trained, value.values()))
-        return isinstance(value, (list, tuple)) and any(map(trained, value))
-
     for name, value in operator.named(compiled, args).items():
-        if name == compiled.pair.listed:
+        if name == compiled.pair.listed or isinstance(value, Tensor):
             continue
-        if not isinstance(value, Tensor) and trained(value):
+        if isinstance(value, Iterator):
+            raise TypeError(
+                f"{compiled.pair.name}: {name} is an iterator, and what it gives cannot be looked "
+                "at beforehand. Pass a list"
+            )
+        if any(t.requires_grad for t in tensors_in(value)):
             raise TypeError(
                 f"{compiled.pair.name}: {name} is a {type(value).__name__} of tensors, and one of "
-                "them requires grad; gradients cannot flow through it. Pass the tensors one by one"
+                "them requires grad; gradients cannot flow through it. Annotate it as "
+                "List[Tensor], or pass the tensors one by one"
             )
 
 
