@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -109,7 +109,7 @@ def dump(
     """
     if after is not None and with_torch:
         raise click.UsageError("--after shows a step before torch comes in: leave out --with-torch")
-    step = None if after is None else _form_of(after, form)
+    step = None if after is None else (_form_of(after, form), after)
     where = _target(target)
     problems: list[Diagnostic] = []
     sources = _functions(where, problems)
@@ -121,7 +121,7 @@ def dump(
     else:
         for pair in _distinct(_pairs(sources, problems)):
             with _collecting(problems, pair.source.span(pair.source.function)):
-                texts += [_stage(pair, step, after)] if step and after else _texts(pair, form)
+                texts += _texts(pair, form or "eager") if step is None else [_stage(pair, *step)]
     _finish(texts, problems, output, [where.module.path, *(Path(s.file) for s in sources)])
 
 
@@ -161,15 +161,17 @@ def _functions(where: Target, problems: list[Diagnostic]) -> tuple[Source, ...]:
     return ()
 
 
-def _pairs(sources: Sequence[Source], problems: list[Diagnostic]) -> Iterator[Pair]:
+def _pairs(sources: Sequence[Source], problems: list[Diagnostic]) -> list[Pair]:
     from . import pipeline
 
+    pairs: list[Pair] = []
     for source in sources:
         with _collecting(problems, source.span(source.function)):
-            yield pipeline.lift(pipeline.read(source))
+            pairs.append(pipeline.lift(pipeline.read(source)))
+    return pairs
 
 
-def _distinct(pairs: Iterator[Pair]) -> Iterator[Pair]:
+def _distinct(pairs: Sequence[Pair]) -> Iterator[Pair]:
     """One class name each: of two functions called ``scale`` the second becomes ``scale_1``."""
     from .emit.layout import camel
     from .ir import replace
@@ -187,10 +189,15 @@ def _distinct(pairs: Iterator[Pair]) -> Iterator[Pair]:
         yield replace(pair, name=name)
 
 
-def _texts(pair: Pair, form: str | None) -> list[str]:
+def _texts(pair: Pair, form: str) -> list[str]:
+    return _titled(form, lambda name: _text(pair, name))
+
+
+def _titled(form: str, text: Callable[[str], str]) -> list[str]:
+    """The text of a form, or of all forms with a line above each that says which it is."""
     if form == "all":
-        return [f"# --- {name} ---\n\n{_text(pair, name)}" for name in FORMS]
-    return [_text(pair, form or "eager")]
+        return [f"# --- {name} ---\n\n{text(name)}" for name in FORMS]
+    return [text(form)]
 
 
 def _text(pair: Pair, form: str) -> str:
@@ -213,9 +220,7 @@ def _loaded_texts(source: Source, form: str) -> list[str]:
     from .decorator import source as text_of
 
     function = _loaded(source)
-    if form == "all":
-        return [f"# --- {name} ---\n\n{text_of(function, name)}" for name in FORMS]
-    return [text_of(function, form)]
+    return _titled(form, lambda name: text_of(function, name))
 
 
 # --- check ----------------------------------------------------------------------------------

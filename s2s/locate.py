@@ -105,18 +105,20 @@ def _find(name: str, first: Sequence[Path]) -> Module:
     """
     parts = name.split(".")
     path = _walk(first, parts)
-    if path is None:
-        spec = _top_level(parts[0])
-        if spec is None:
-            raise LocateError(f"no module named {parts[0]}; a file is named by its path, {name}.py")
-        if len(parts) > 1:
-            path = _walk([Path(p) for p in spec.submodule_search_locations or ()], parts[1:])
-            if path is None:
-                raise LocateError(f"no module named {name}")
-        elif spec.origin is None or not spec.has_location or Path(spec.origin).suffix != ".py":
+    if path is not None:
+        return Module(path, name)
+    spec = _top_level(parts[0])
+    if spec is None and _walk(first, parts[:1]) is None:
+        raise LocateError(f"no module named {parts[0]}; a file is named by its path, {name}.py")
+    if len(parts) > 1:
+        folders = spec.submodule_search_locations if spec else None
+        path = _walk([Path(folder) for folder in folders or ()], parts[1:])
+    elif spec is not None:
+        path = Path(spec.origin) if spec.origin and spec.has_location else None
+        if path is None or path.suffix != ".py":
             raise LocateError(f"{name} has no Python file to read ({spec.origin or 'a folder'})")
-        else:
-            path = Path(spec.origin)
+    if path is None:
+        raise LocateError(f"no module named {name}")
     return Module(path, name)
 
 

@@ -338,6 +338,10 @@ class Constants(types.ModuleType):
                 )
         return value
 
+    def refuse_outside(self, name: str, value: Any) -> None:
+        """The same for a name that held a number when the function was compiled."""
+        _refuse_trainable(self.__dict__["_compiled"], name, (), value)
+
     def refuse_trainable(self, *values: Any) -> None:
         """Tensors from outside the function are constants: one that requires grad is refused."""
         for (name, paths), value in zip(self.__dict__["_paths"], values):

@@ -35,11 +35,15 @@ def _names(pair: Pair) -> list[str]:
         problems.append(f"an output gradient is named like a saved value: {pair.grads}")
     own = {n for s in pair.forward for n in writes(s.tree)} | set(pair.arguments)
     local = {n for s in pair.backward for n in writes(s.tree)}
+    nested = walk(pair.source.function)
+    arguments = {n.arg for n in nested if isinstance(n, ast.arg)}
     known = {*saved, *pair.grads, *local, "needs_input_grad"}
     for statement in pair.backward:
         for name in reads(statement.tree):
             if name not in known and name in own:
                 problems.append(f"backward reads {name} of forward, which is not saved")
+            elif name not in known and name in arguments:
+                problems.append(f"backward reads {name}, which is none of its parameters")
     outside = {c.name for c in pair.constants}
     for name in saved:
         computed = any(s.name == name and s.value for s in pair.saved)
@@ -83,7 +87,8 @@ def _ends(pair: Pair) -> list[str]:
     """Forward and backward end in a return (or a raise) on every way through."""
     problems = []
     for which, body in (("forward", pair.forward), ("backward", pair.backward)):
-        if body and falls_through([s.tree for s in body]):
+        wanted = bool(body) or bool(pair.grads)  # the operator's text has no backward
+        if wanted and falls_through([s.tree for s in body]):
             problems.append(f"{which} can end without a return")
     return problems
 

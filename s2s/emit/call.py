@@ -181,8 +181,16 @@ def _scripted_arguments(pair: Pair, s2s: str) -> str:
 
 
 def _guard(pair: Pair, s2s: str) -> list[str]:
+    """Outside values may not require grad. A global number is only looked at if it is none."""
     names = list(dict.fromkeys(w.name for w in watched(pair)))
-    return [f"{s2s}.refuse_trainable({', '.join(names)})"] if names else []
+    rows = [f"{s2s}.refuse_trainable({', '.join(names)})"] if names else []
+    for constant in pair.constants:
+        if constant.name not in names and constant.type in ("int", "float", "bool", "str"):
+            rows += [
+                f"if type({constant.name}) is not {constant.type}:",
+                f'    {s2s}.refuse_outside("{constant.name}", {constant.name})',
+            ]
+    return rows
 
 
 def _needed(pair: Pair, cells: dict[str, str], arguments: str) -> list[str]:

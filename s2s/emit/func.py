@@ -72,13 +72,25 @@ def _def(name: str, items: Sequence[str]) -> list[Line]:
 
 def extra_outputs(pair: Pair) -> list[Saved]:
     """Saved values that are no input, no output and no constant: forward returns them too."""
-    outside = {*pair.arguments, *(c.name for c in pair.constants)}
+    outside = {*pair.arguments, *(c.name for c in pair.constants), *_input_aliases(pair)}
     outputs = {o.name for o in pair.outputs}
     return [
         s
         for s in pair.saved
         if s.name not in outside and s.name not in outputs and s.again != "recomputed"
     ]
+
+
+def _input_aliases(pair: Pair) -> dict[str, str]:
+    """``x_in = x`` in front of a forward that binds ``x`` again: setup_context has the input."""
+    found: dict[str, str] = {}
+    for statement in pair.forward:
+        tree = statement.tree
+        if statement.line or not isinstance(tree, ast.Assign) or not isinstance(tree.value, ast.Name):
+            continue
+        if isinstance(tree.targets[0], ast.Name) and tree.value.id in pair.arguments:
+            found[tree.targets[0].id] = tree.value.id
+    return found
 
 
 def _extra_grads(pair: Pair, extra: Sequence[Saved]) -> list[str]:
@@ -127,6 +139,7 @@ def _cloned(value: cst.BaseExpression) -> cst.BaseExpression:
 
 def _setup(pair: Pair, extra: Sequence[Saved]) -> list[str]:
     texts = [_taken_apart(pair.arguments, "inputs", pair)]
+    texts += [f"{alias} = {name}" for alias, name in _input_aliases(pair).items()]
     outputs, taken = _named_outputs(pair, extra)
     texts += taken
     flat = [n for n, o in zip(outputs, pair.outputs) if o.type == "IntTensor"]
