@@ -12,12 +12,12 @@ from .ir import LISTS, Backward, Capture, Diagnostic, Rule
 from .names import changed, returns_in, root, same_scope, walk, writes
 from .parse import falls_through
 from .source import bindings
+from .vocabulary import (
+    SCOPE_TRICKS,
+    VIEWS,
+)
 
 __all__ = ["check", "differentiable_slots", "mutated_inputs", "surely_fresh"]
-
-_VIEWS = {"view", "reshape", "t", "transpose", "permute", "squeeze", "unsqueeze", "expand", "flatten"}
-_VIEWS |= {"expand_as", "view_as", "narrow", "select", "detach", "contiguous", "movedim", "unflatten"}
-_VIEWS |= {"swapaxes", "swapdims", "diagonal", "T", "mT", "H", "mH", "real", "imag", "data", "to"}
 
 
 def check(rule: Rule) -> tuple[Diagnostic, ...]:
@@ -198,9 +198,7 @@ def _changed_captures(rule: Rule, found: tuple[Capture, ...]) -> Iterator[Diagno
     # a global list or dict is the user's own state, and stays the same object once lifted
     names = {c.name for c in found if c.kind != "constant" or c.type == "Tensor"}
     for backward in rule.backwards:
-        rebound = {
-            n for s in walk(backward.tree) if isinstance(s, ast.Nonlocal) for n in s.names
-        }
+        rebound = {n for s in walk(backward.tree) if isinstance(s, ast.Nonlocal) for n in s.names}
         trees = [s.tree for s in backward.body]
         views = _views(trees)
         for tree in trees:
@@ -216,8 +214,7 @@ def _changed_captures(rule: Rule, found: tuple[Capture, ...]) -> Iterator[Diagno
                 yield diagnostic(
                     "S2S210",
                     rule.source.span(node),
-                    f"{backward.name} of {rule.name} changes {what} in place: "
-                    f"`{_short(node)}`",
+                    f"{backward.name} of {rule.name} changes {what} in place: `{_short(node)}`",
                     hint="autograd may use that tensor elsewhere, or run backward again; "
                     f"compute a new value, for example from {origin}.clone()",
                 )
@@ -262,7 +259,7 @@ def surely_fresh(rule: Rule) -> bool:
             once = bound.count(value.id) == 1 and value.id in values and value.id not in params
             return once and fresh_value(values[value.id])
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
-            return value.func.attr in _VIEWS and fresh_value(value.func.value)
+            return value.func.attr in VIEWS and fresh_value(value.func.value)
         return isinstance(value, (ast.BinOp, ast.Compare))
 
     for statement in returns_in([s.tree for s in rule.body]):
@@ -295,10 +292,10 @@ def _viewed(value: ast.expr) -> str | None:
         if isinstance(inner, ast.Name):
             return inner.id
         if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute):
-            if inner.func.attr not in _VIEWS or inner.func.attr == "to":
+            if inner.func.attr not in VIEWS or inner.func.attr == "to":
                 return None
             inner = inner.func.value
-        elif isinstance(inner, ast.Attribute) and inner.attr in _VIEWS:
+        elif isinstance(inner, ast.Attribute) and inner.attr in VIEWS:
             inner = inner.value
         elif isinstance(inner, ast.Subscript) and not _copies(inner.slice):
             inner = inner.value
@@ -359,15 +356,13 @@ def _changed_inputs(rule: Rule) -> Iterator[Diagnostic]:
 
 # --- constructs -------------------------------------------------------------------------------
 
-_SCOPE_TRICKS = {"locals", "vars", "exec", "eval", "super"}
-
 
 def _constructs(rule: Rule) -> Iterator[Diagnostic]:
     for node in walk(rule.source.function):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             name = node.func.id
             bare = name != "super" or not node.args
-            if name in _SCOPE_TRICKS and bare and name not in rule.locals:
+            if name in SCOPE_TRICKS and bare and name not in rule.locals:
                 yield diagnostic(
                     "S2S216",
                     rule.source.span(node),
@@ -409,4 +404,3 @@ def differentiable_slots(backward: Backward, rule: Rule) -> tuple[int, ...]:
     if len(backward.params) == len(rule.outputs):
         return tuple(range(len(rule.outputs)))
     return tuple(i for i, output in enumerate(rule.outputs) if output.differentiable)
-

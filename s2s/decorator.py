@@ -117,9 +117,7 @@ def _annotations(fn: types.FunctionType) -> dict[str, Any]:
 def _lazy_pair(compiled: Compiled) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The lifted pair; its text is made at the first call."""
 
-    position = next(
-        (i for i, p in enumerate(compiled.pair.params) if p.kind == "variadic"), None
-    )
+    position = next((i for i, p in enumerate(compiled.pair.params) if p.kind == "variadic"), None)
 
     def forward(*args: Any, **keywords: Any) -> Any:
         if position is not None:  # the text takes *tensors as a list

@@ -13,39 +13,19 @@ from collections.abc import Collection, Iterable, Mapping
 
 from .infer import Bindings, origin
 from .names import changed, children, reads, same_scope, walk, writes
+from .vocabulary import (
+    FLAT,
+    METADATA,
+    PURE_BUILTINS,
+    RANDOM,
+    READS_ONLY,
+    SHARING,
+)
 
 __all__ = ["carries_gradient", "doing", "may_share", "slice_for", "without_grad"]
 
-_RANDOM = {"rand", "randn", "randint", "rand_like", "randn_like", "randint_like", "randperm"}
-_RANDOM |= {"bernoulli", "bernoulli_", "multinomial", "normal", "normal_", "poisson", "uniform_"}
-_RANDOM |= {"exponential_", "geometric_", "cauchy_", "log_normal_", "random_", "rrelu", "random"}
-_RANDOM |= {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "gumbel_softmax"}
-_RANDOM |= {"feature_alpha_dropout", "fractional_max_pool2d", "fractional_max_pool3d", "rrelu_"}
-_RANDOM |= {"scaled_dot_product_attention", "multi_head_attention_forward", "binomial", "sample"}
-_READS_ONLY = {"get", "items", "keys", "values", "index", "count", "format", "join", "split"}
-_READS_ONLY |= {"strip", "startswith", "endswith", "lower", "upper", "copy", "replace"}
-_BUILTINS = {"abs", "all", "any", "bool", "complex", "dict", "divmod", "enumerate", "float", "int"}
-_BUILTINS |= {"isinstance", "len", "list", "map", "max", "min", "pow", "range", "reversed", "set"}
-_BUILTINS |= {"round", "slice", "sorted", "str", "sum", "tuple", "zip", "getattr", "hasattr"}
-_BUILTINS |= {"repr", "callable", "filter", "frozenset", "id", "type", "hash", "issubclass"}
 _SEEN = ("torch.", "math.", "operator.", "numpy.", "builtins.", "typing.", "itertools.")
 _UNSEEN = ("torch.ops.", "torch.load", "torch.save", "torch.manual_seed", "torch.seed")
-_FLAT = {"detach", "sign", "sgn", "round", "floor", "ceil", "trunc", "long", "int", "bool", "size"}
-_FLAT |= {"zeros_like", "ones_like", "full_like", "empty_like", "argmax", "argmin", "argsort"}
-_FLAT |= {"rand_like", "randn_like", "randint_like", "bernoulli", "dim", "numel", "heaviside"}
-_FLAT |= {"isnan", "isinf", "isfinite", "gt", "lt", "ge", "le", "eq", "ne", "item", "tolist"}
-_FLAT |= {"logical_and", "logical_or", "logical_not", "new_zeros", "new_ones", "new_empty"}
-_FLAT |= {"new_full", "multinomial", "bucketize", "searchsorted", "signbit", "isinstance", "len"}
-_SHARING = {"view", "reshape", "t", "transpose", "permute", "squeeze", "unsqueeze", "expand"}
-_SHARING |= {"expand_as", "view_as", "narrow", "select", "detach", "contiguous", "flatten", "to"}
-_SHARING |= {"unflatten", "movedim", "moveaxis", "swapaxes", "swapdims", "diagonal", "unbind"}
-_SHARING |= {"split", "chunk", "tensor_split", "hsplit", "vsplit", "float", "double", "half", "type"}
-_SHARING |= {"type_as", "cpu", "cuda", "bfloat16", "real", "imag", "view_as_real", "as_tensor"}
-_SHARING |= {"view_as_complex", "broadcast_to", "expand_copy", "as_strided", "unfold", "ravel"}
-_SHARING |= {"reshape_as", "conj", "resolve_conj", "positive", "atleast_1d", "atleast_2d", "numpy"}
-_SHARING |= {"squeeze_", "meshgrid", "broadcast_tensors", "rearrange", "from_numpy", "get", "pop"}
-_SHARING |= {"split_with_sizes", "dropout", "relu", "leaky_relu", "copy", "list", "tuple", "zip"}
-_METADATA = {"shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_cuda"}
 
 
 def doing(
@@ -56,7 +36,7 @@ def doing(
     helpers: Mapping[str, ast.AST] | None = None,
     depth: int = 4,
 ) -> str:
-    """"pure", "random" or "opaque": what running ``node`` does beside its assignments.
+    """ "pure", "random" or "opaque": what running ``node`` does beside its assignments.
 
     ``local`` are the names bound in the function, ``objects`` those that hold other values than
     tensors and plain data, ``helpers`` the nested functions whose bodies can be looked into.
@@ -87,13 +67,13 @@ def _call(
     if path is not None:
         name = path.split(".")[-1]
         if path.startswith("builtins."):
-            return "pure" if name in _BUILTINS or _is_exception(name) else "opaque"
+            return "pure" if name in PURE_BUILTINS or _is_exception(name) else "opaque"
         if not path.startswith(_SEEN) or path.startswith(_UNSEEN):
             return "opaque"
         if name == "scaled_dot_product_attention":
             drops = [k for k in call.keywords if k.arg == "dropout_p"] or call.args[4:]
             return "random" if drops else "pure"
-        return "random" if name in _RANDOM else "pure"
+        return "random" if name in RANDOM else "pure"
     if isinstance(func, ast.Name):
         if func.id in helpers and depth:
             return _function(helpers[func.id], bindings, local, objects, helpers, depth)
@@ -102,13 +82,13 @@ def _call(
             return _function(binding.function, bindings, (), (), {}, depth)
         return "opaque"
     if isinstance(func, ast.Attribute):
-        if func.attr in _RANDOM:
+        if func.attr in RANDOM:
             return "random"
         owner = _dotted_root(func.value)
         if owner is None:  # a method of a value just computed
             return "pure"
         outside = owner not in local
-        if (owner in objects or outside) and func.attr not in _READS_ONLY:
+        if (owner in objects or outside) and func.attr not in READS_ONLY:
             return "opaque"
         return "pure"
     return "opaque"
@@ -165,12 +145,12 @@ def carries_gradient(node: ast.AST, carrying: Collection[str]) -> bool:
         return node.id in carrying
     if isinstance(node, ast.Compare):
         return False
-    if isinstance(node, ast.Attribute) and node.attr in _METADATA:
+    if isinstance(node, ast.Attribute) and node.attr in METADATA:
         return False
     if isinstance(node, ast.Call):
         func = node.func
         name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", None)
-        if name in _FLAT:
+        if name in FLAT:
             return False
         parts: list[ast.AST] = [*node.args, *(k.value for k in node.keywords)]
         if isinstance(func, ast.Attribute):
@@ -214,7 +194,7 @@ def may_share(value: ast.expr) -> set[str]:
     if isinstance(value, ast.Call):
         func = value.func
         name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
-        known = isinstance(func, ast.Attribute) and name not in _SHARING
+        known = isinstance(func, ast.Attribute) and name not in SHARING
         if known and not name.endswith("_"):
             return set()
         return set(reads(value))

@@ -87,8 +87,8 @@ class _Flow:
             ends: list[_Have] = []
             for case in node.cases:
                 ends.append(self.block(case.body, have | set(writes(case.pattern))))
-            last = node.cases[-1].pattern
-            if not (isinstance(last, ast.MatchAs) and last.pattern is None):
+            wild = node.cases[-1].pattern
+            if not (isinstance(wild, ast.MatchAs) and wild.pattern is None):
                 ends.append(have)
             result: _Have = None
             for end in ends:

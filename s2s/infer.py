@@ -15,21 +15,29 @@ from collections.abc import Iterable, Mapping
 
 from .names import children, walk, writes
 from .source import Binding
+from .vocabulary import (
+    BOOLEAN,
+    FLAGS,
+    INTEGER,
+    MANY,
+    PAIRS,
+    PLAIN,
+    SIZES,
+    TENSOR_ATTRIBUTES,
+    TENSOR_LISTS,
+)
 
-__all__ = ["from_annotation", "infer", "is_plain", "is_tensor", "join", "origin", "types_after", "written_type"]
+__all__ = [
+    "from_annotation",
+    "infer",
+    "is_plain",
+    "is_tensor",
+    "join",
+    "origin",
+    "types_after",
+    "written_type",
+]
 
-_PLAIN = {"int", "float", "bool", "str", "complex", "number", "dtype", "device", "None", "object"}
-_SIZES = {"dim", "ndimension", "numel", "nelement", "element_size", "get_device", "storage_offset"}
-_FLAGS = {"is_contiguous", "is_floating_point", "is_complex", "is_pinned", "is_sparse", "is_signed"}
-_PAIRS = {"sort", "topk", "kthvalue", "mode", "median", "nanmedian", "cummax", "cummin", "frexp"}
-_PAIRS |= {f"{kind}_pool{n}d_with_indices" for kind in ("max", "adaptive_max") for n in (1, 2, 3)}
-_LISTS = {"split", "chunk", "unbind", "tensor_split", "hsplit", "vsplit", "broadcast_tensors"}
-_LISTS |= {"meshgrid", "split_with_sizes", "nonzero_tuple", "atleast_1d", "unsafe_chunk"}
-_MANY = {"qr", "svd", "eig", "eigh", "slogdet", "lstsq", "lu", "std_mean", "var_mean", "unique"}
-_MANY |= {"aminmax", "geqrf", "unique_consecutive", "max_pool2d_with_indices", "lu_factor"}
-_INTEGER = {"argmax", "argmin", "argsort", "long", "int", "bucketize", "searchsorted", "nonzero"}
-_BOOLEAN = {"isnan", "isinf", "isfinite", "logical_and", "logical_or", "logical_not", "bool"}
-_BOOLEAN |= {"gt", "lt", "ge", "le", "eq", "ne", "greater", "less", "isclose", "signbit"}
 _CASTS = {"float": "float", "int": "int", "bool": "bool", "str": "str", "len": "int"}
 _CASTS |= {"abs": "", "isinstance": "bool", "hasattr": "bool", "callable": "bool", "repr": "str"}
 _TORCH_PLAIN = {"finfo": "object", "iinfo": "object", "Size": "List[int]", "device": "device"}
@@ -39,7 +47,6 @@ _TORCH_PLAIN |= {"is_complex": "bool", "is_grad_enabled": "bool", "broadcast_sha
 _TORCH_PLAIN |= {"Generator": "object", "is_nonzero": "bool"}
 _ATTRIBUTES = {"shape": "List[int]", "dtype": "dtype", "device": "device", "ndim": "int"}
 _ATTRIBUTES |= {"requires_grad": "bool", "is_cuda": "bool", "layout": "object", "itemsize": "int"}
-_TENSORS = {"T", "mT", "H", "mH", "real", "imag", "grad", "data"}
 
 Types = Mapping[str, str]
 Bindings = Mapping[str, Binding]
@@ -52,7 +59,7 @@ def is_tensor(type_: str) -> bool:
 
 def is_plain(type_: str) -> bool:
     """Surely no tensor, and holds none."""
-    if type_ in _PLAIN:
+    if type_ in PLAIN:
         return True
     inner = _argument(type_, "List") or _argument(type_, "Optional")
     if inner is not None:
@@ -298,9 +305,7 @@ def infer(node: ast.expr, types: Types, bindings: Bindings) -> str:
     return ""
 
 
-def _comprehension(
-    node: ast.ListComp | ast.GeneratorExp, types: Types, bindings: Bindings
-) -> str:
+def _comprehension(node: ast.ListComp | ast.GeneratorExp, types: Types, bindings: Bindings) -> str:
     known = dict(types)
     for generator in node.generators:
         own: dict[str, str] = {}
@@ -326,7 +331,7 @@ def _global_type(name: str, bindings: Bindings) -> str:
         rest = {key: b for key, b in bindings.items() if key != name}
         type_ = infer(binding.value, {}, rest)
         # a module-level list or dict may hold anything by the time it is read
-        return type_ if type_ in _PLAIN - {"object", "None"} or type_ == "Tensor" else ""
+        return type_ if type_ in PLAIN - {"object", "None"} or type_ == "Tensor" else ""
     found = origin(ast.Name(name, ast.Load()), bindings)
     if found and found.startswith("math."):
         return "float"
@@ -377,7 +382,7 @@ def _attribute(node: ast.Attribute, types: Types, bindings: Bindings) -> str:
     owner = infer(node.value, types, bindings)
     if node.attr in _ATTRIBUTES and (is_tensor(owner) or node.attr in ("shape", "dtype")):
         return _ATTRIBUTES[node.attr]
-    if is_tensor(owner) and node.attr in _TENSORS:
+    if is_tensor(owner) and node.attr in TENSOR_ATTRIBUTES:
         return "Tensor"
     if owner.startswith("Tensor") or is_tensor(owner):
         return "Tensor" if node.attr in ("values", "indices") else ""
@@ -415,7 +420,7 @@ def _call(node: ast.Call, types: Types, bindings: Bindings) -> str:
             return {"split": "List[str]", "startswith": "bool", "endswith": "bool"}.get(
                 method, "str"
             )
-        if method in _SIZES:
+        if method in SIZES:
             return "int"
         if method == "size":
             return "int" if node.args or node.keywords else "List[int]"
@@ -461,9 +466,9 @@ def _method(name: str, owner: str, node: ast.Call, types: Types, bindings: Bindi
     """The type of ``tensor.name(...)`` or ``torch.name(...)``."""
     several = len(node.args) + len(node.keywords)
     is_function = origin(node.func, bindings, types) is not None
-    if name in _SIZES:
+    if name in SIZES:
         return "int"
-    if name in _FLAGS:
+    if name in FLAGS:
         return "bool"
     if name in ("size", "stride"):
         return "int" if several - is_function else "List[int]"
@@ -473,15 +478,15 @@ def _method(name: str, owner: str, node: ast.Call, types: Types, bindings: Bindi
         return "bool"
     if name in ("max", "min") and several - is_function:
         return _extreme(node, is_function, types, bindings)
-    if name in _PAIRS:
+    if name in PAIRS:
         if name in ("median", "nanmedian") and not several - is_function:
             return "Tensor"
         return "Tuple[Tensor, IntTensor]"
-    if name in _LISTS:
+    if name in TENSOR_LISTS:
         return "List[Tensor]"
-    if name in _MANY:
+    if name in MANY:
         return ""
-    if name in _INTEGER or name in _BOOLEAN:
+    if name in INTEGER or name in BOOLEAN:
         return "IntTensor"
     if name in ("nonzero", "where") and not is_function and not node.args:
         return ""

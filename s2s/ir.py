@@ -109,7 +109,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """One parameter of the user's function. ``type`` is a TorchScript type name, or "" (unknown)."""
+    """One parameter. ``type`` is a TorchScript type name, or "" where nothing tells it."""
 
     name: str
     kind: ParamKind

@@ -1,8 +1,8 @@
 """Text to callables. The only place that compiles and runs generated text."""
 
 from __future__ import annotations
-
 import __future__
+
 import importlib
 import linecache
 import weakref

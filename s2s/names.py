@@ -181,7 +181,9 @@ def root(node: ast.AST) -> str | None:
 _PLAIN_UPDATES = {"append", "extend", "insert", "pop", "remove", "clear", "update", "sort", "add"}
 
 
-def changed(node: ast.AST, is_module: Callable[[str], bool] = lambda name: False) -> tuple[str, ...]:
+def changed(
+    node: ast.AST, is_module: Callable[[str], bool] = lambda name: False
+) -> tuple[str, ...]:
     """Names whose value ``node`` changes in place: ``x.add_()``, ``x[0] = ...``, ``x += ...``,
     ``out=x``, ``torch.relu_(x)``, ``list.append``. ``is_module`` tells modules from values.
 

@@ -26,7 +26,7 @@ _any_requires_grad = torch._C._any_requires_grad
 _shares_memory = torch._C._any_output_is_alias_to_input_or_output
 
 # operator name -> the library that holds it and the text it was made from
-_LIBRARIES: dict[str, tuple[torch.library.Library, str]] = {}
+_LIBRARIES: dict[str, tuple[Any, str]] = {}
 _SHORT: dict[str, str] = {}
 
 
@@ -47,7 +47,7 @@ def define(compiled: Compiled) -> Any:
         if known[1] == text and not _private(compiled):
             return getattr(torch.ops.s2s, name).default
         _destroy(name)
-    library = torch.library.Library("s2s", "FRAGMENT")
+    library: Any = torch.library.Library("s2s", "FRAGMENT")  # type: ignore[no-untyped-call]
     library.define(signature)
     _LIBRARIES[name] = (library, text)
     overload = getattr(torch.ops.s2s, name).default
@@ -217,9 +217,15 @@ def no_operator(compiled: Compiled) -> TransformError:
         if schema(_only(pair, p)) is None
     ]
     odd += [
-        f"{c.name} of {c.origin}" for c in pair.constants if c.lifted and schema(_with(pair, c)) is None
+        f"{c.name} of {c.origin}"
+        for c in pair.constants
+        if c.lifted and schema(_with(pair, c)) is None
     ]
-    what = f"no type in an operator's schema for {', '.join(odd)}" if odd else "its outputs or its in-place change of an input do not fit an operator's schema"
+    what = (
+        f"no type in an operator's schema for {', '.join(odd)}"
+        if odd
+        else "its outputs or its in-place change of an input do not fit an operator's schema"
+    )
     problem = diagnostic(
         "S2S302",
         source.span(source.function),

@@ -58,8 +58,7 @@ def retyped(rule: Rule, given: Mapping[str, str]) -> Rule:
     """The same rule with other types of some arguments."""
     found = bindings(rule.source.tree)
     params = tuple(
-        replace(p, type=given[p.name], assumed=False) if p.name in given else p
-        for p in rule.params
+        replace(p, type=given[p.name], assumed=False) if p.name in given else p for p in rule.params
     )
     types = types_after([s.tree for s in rule.body], {p.name: p.type for p in params}, found)
     outputs, _, _ = _outputs(rule.source, returns_in([s.tree for s in rule.body]), types, found)
@@ -136,9 +135,7 @@ def _no_semicolon(line: cst.BaseStatement) -> cst.BaseStatement:
     if isinstance(line, cst.SimpleStatementLine):
         small = line.body[0]
         if isinstance(small.semicolon, cst.Semicolon):
-            return line.with_changes(
-                body=[small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]
-            )
+            return line.with_changes(body=[small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
     return line
 
 
@@ -300,7 +297,9 @@ def _unsupported_params(source: Source, params: tuple[Param, ...]) -> Iterator[D
 def _bad_returns(
     source: Source, function: ast.FunctionDef, returns: list[ast.Return]
 ) -> Iterator[Diagnostic]:
-    hint = "end every path in `return outputs, backward`, with `def backward(grad_output): ...` above"
+    hint = (
+        "end every path in `return outputs, backward`, with `def backward(grad_output): ...` above"
+    )
     if not returns:
         nested = [n for n in walk(function) if isinstance(n, ast.FunctionDef)][1:]
         what = "does not return anything" if nested else "defines no backward and returns nothing"
@@ -439,7 +438,9 @@ def _returned_values(value: ast.Tuple) -> tuple[list[ast.expr], bool, str]:
     return elements, True, ""
 
 
-def _output(column: tuple[ast.expr, ...], types: dict[str, str], found: dict[str, Binding]) -> Output:
+def _output(
+    column: tuple[ast.expr, ...], types: dict[str, str], found: dict[str, Binding]
+) -> Output:
     names = {e.id if isinstance(e, ast.Name) else None for e in column}
     kinds = {infer(e, types, found) for e in column}
     type_ = kinds.pop() if len(kinds) == 1 else ""
@@ -542,7 +543,7 @@ def _refuse_decorated(source: Source, function: ast.FunctionDef) -> None:
             "S2S212",
             source.span(decorator),
             f"backward of {source.name} is decorated with @{ast.unparse(decorator)}",
-            hint="write what the decorator does inside backward, for example `with torch.no_grad():`",
+            hint="write what it does inside backward, for example `with torch.no_grad():`",
         )
         raise TransformError([problem])
 

@@ -261,7 +261,7 @@ class _Autocast:
 
     def __init__(self, states: tuple[tuple[str, bool, torch.dtype], ...]) -> None:
         now = _autocast_states()
-        self.contexts = [
+        self.contexts: list[Any] = [
             torch.autocast(device, enabled=enabled, dtype=dtype)
             for (device, enabled, dtype), today in zip(states, now)
             if (enabled, dtype) != today[1:]
@@ -349,9 +349,7 @@ class Constants(types.ModuleType):
                 _refuse_trainable(self.__dict__["_compiled"], name, path, value)
 
 
-def _refuse_trainable(
-    compiled: Compiled, name: str, path: tuple[str, ...], value: Any
-) -> None:
+def _refuse_trainable(compiled: Compiled, name: str, path: tuple[str, ...], value: Any) -> None:
     shown = name
     steps = [(shown, value)] if not path or isinstance(value, Tensor) else []
     for attribute in path:
@@ -375,7 +373,7 @@ def _refuse_trainable(
 def _has_tangent(tensor: Tensor) -> bool:
     if forward_ad._current_level < 0:
         return False
-    return forward_ad.unpack_dual(tensor).tangent is not None
+    return forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
@@ -418,7 +416,7 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
     """Calls under torch.compile, torch.export, function transforms and forward-mode AD."""
     is_compiling = torch.compiler.is_compiling
     is_exporting = torch.compiler.is_exporting
-    cls = compiled.Function
+    cls: Any = compiled.Function
     extra = compiled._hidden("eager")
     count, single = len(compiled.pair.outputs), compiled.pair.single
 
@@ -444,4 +442,3 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
         return compiled.func_apply(*args)
 
     return transformed
-

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import re
-import types
+import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Scripted", "typed"]
 
+ScriptFunction = Any  # torch.jit.ScriptFunction, whose stubs do not know its schema
+
 
 class Scripted:
     """``f.scripted``: the pair as ``torch.jit.ScriptFunction``s, compiled when asked for.
@@ -30,19 +33,19 @@ class Scripted:
         self._compiled = compiled
 
     @functools.cached_property
-    def _pair(self) -> tuple[torch.jit.ScriptFunction[..., Any], torch.jit.ScriptFunction[..., Any]]:
+    def _pair(self) -> tuple[ScriptFunction, ScriptFunction]:
         emitted = self._compiled.text("torchscript")
         load.register(emitted)
         forward, backward = self._compiled.pair_functions
         return script(self._compiled, emitted, forward), script(self._compiled, emitted, backward)
 
     @property
-    def forward(self) -> torch.jit.ScriptFunction[..., Any]:
+    def forward(self) -> ScriptFunction:
         """``inputs -> (outputs, saved)``."""
         return self._pair[0]
 
     @property
-    def backward(self) -> torch.jit.ScriptFunction[..., Any]:
+    def backward(self) -> ScriptFunction:
         """``(grad_outputs, *saved) -> gradients``."""
         return self._pair[1]
 
@@ -108,16 +111,12 @@ def _literal(value: Any) -> str | None:
     return None
 
 
-def script(
-    compiled: Compiled, emitted: Emitted, function: types.FunctionType
-) -> torch.jit.ScriptFunction[..., Any]:
+def script(compiled: Compiled, emitted: Emitted, function: Callable[..., Any]) -> ScriptFunction:
     """``torch.jit.script``, with its errors moved to the line that the user wrote."""
-    import warnings
-
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
-            made: torch.jit.ScriptFunction[..., Any] = torch.jit.script(function)
+            made: ScriptFunction = torch.jit.script(function)
             return made
     except Exception as error:  # TorchScript raises RuntimeError, NotSupportedError, TypeError...
         raise _moved(compiled, emitted, error) from error

@@ -4,9 +4,10 @@ Nothing here imports torch or runs the user's text: a file is read and parsed.
 """
 
 from __future__ import annotations
-
 import __future__
+
 import ast
+import copy
 import functools
 import linecache
 import sys
@@ -212,9 +213,8 @@ def _same_code(source: Source, code: types.CodeType) -> bool:
 def _compile_alone(source: Source, code: types.CodeType) -> types.CodeType | None:
     """The function's code, compiled inside stand-ins for the functions and classes around it."""
     function = source.function
-    bare = type(function)(**{key: getattr(function, key, None) for key in function._fields})
+    bare = copy.copy(function)
     bare.decorator_list = []
-    ast.copy_location(bare, function)
     tree: ast.stmt = bare
     for outer in reversed(source.enclosing):
         if isinstance(outer, ast.ClassDef):

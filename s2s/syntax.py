@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import libcst as cst
 
-from .names import same_scope, walk
 from .ir import Stmt
+from .names import same_scope, walk
 
 __all__ = [
     "block",
@@ -178,8 +178,10 @@ def renamed_text(text: str, names: Mapping[str, str]) -> str:
     return b"\n".join(lines).decode()
 
 
-_SCOPED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.ExceptHandler)
-_SCOPED += (ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.Match, ast.JoinedStr)
+_SCOPED = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.ExceptHandler),
+    *(ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.Match, ast.JoinedStr),
+)
 
 Rewrite = Callable[[cst.Return, int], Sequence[cst.BaseSmallStatement]]
 

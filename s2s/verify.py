@@ -116,5 +116,3 @@ def _gradients(pair: Pair) -> list[str]:
                         f"backward returns {len(node.value.elts)} gradients for {sum(pair.slots)}"
                     )
     return problems
-
-

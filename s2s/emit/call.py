@@ -235,5 +235,3 @@ def _applied(pair: Pair, cells: dict[str, str], arguments: str) -> str:
     call = f"{cells['apply']}({arguments})"
     sure = all(o.type in ("Tensor", "IntTensor", *LISTS) for o in pair.outputs)
     return _put_back(pair, call if sure else f"{cells['s2s']}.outputs({call})")
-
-

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from ..ir import Emitted, Pair, Saved, Stmt, replace
-from ..names import fresh, reads, walk, writes
+from ..names import fresh, walk, writes
 from ..syntax import (
     code,
     listed,
@@ -18,7 +18,18 @@ from ..syntax import (
     standalone,
     without_blank_lines,
 )
-from .layout import Line, as_list, class_name, header, indented, is_list_output, module_text, own, parameters, statement_lines
+from .layout import (
+    Line,
+    as_list,
+    class_name,
+    header,
+    indented,
+    is_list_output,
+    module_text,
+    own,
+    parameters,
+    statement_lines,
+)
 
 __all__ = [
     "as_tuple",
@@ -278,9 +289,7 @@ def unpack_statements(
     for index, saved in enumerate(lists[:-1]):
         following = lists[index + 1].name
         count = f"{ctx}.{attribute(saved)}"
-        texts.append(
-            f"{saved.name}, {following} = {saved.name}[:{count}], {saved.name}[{count}:]"
-        )
+        texts.append(f"{saved.name}, {following} = {saved.name}[:{count}], {saved.name}[{count}:]")
     for saved in pair.saved:
         value = f"{ctx}.{attribute(saved)}"
         if saved.keep == "either":
@@ -337,9 +346,7 @@ def padded(pair: Pair, ctx: str, node: cst.Return) -> list[cst.BaseSmallStatemen
     else:
         whole = fresh("grads", pair.taken)
         before = [_small(f"{whole} = {code(cst.Return(value)).strip()[7:]}")]
-        given = {
-            n: cst.Element(cst.parse_expression(f"{whole}[{i}]")) for i, n in enumerate(names)
-        }
+        given = {n: cst.Element(cst.parse_expression(f"{whole}[{i}]")) for i, n in enumerate(names)}
     elements: list[cst.BaseElement] = []
     for name in pair.arguments:
         element = given.get(name, cst.Element(cst.Name("None")))
@@ -359,6 +366,3 @@ def _spread(pair: Pair, ctx: str, value: cst.BaseExpression) -> cst.BaseExpressi
 
 def _comma_free(element: cst.BaseElement) -> cst.BaseElement:
     return element.with_changes(comma=cst.MaybeSentinel.DEFAULT)
-
-
-

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from ..effects import aliases, may_share
-from ..ir import Emitted, Pair, Saved, Stmt, replace
+from ..ir import Emitted, Pair, Saved, replace
 from ..names import fresh
 from ..syntax import code, listed, replace_returns, returning, split_return
 from .eager import (
@@ -86,7 +86,11 @@ def _input_aliases(pair: Pair) -> dict[str, str]:
     found: dict[str, str] = {}
     for statement in pair.forward:
         tree = statement.tree
-        if statement.line or not isinstance(tree, ast.Assign) or not isinstance(tree.value, ast.Name):
+        if (
+            statement.line
+            or not isinstance(tree, ast.Assign)
+            or not isinstance(tree.value, ast.Name)
+        ):
             continue
         if isinstance(tree.targets[0], ast.Name) and tree.value.id in pair.arguments:
             found[tree.targets[0].id] = tree.value.id
@@ -194,7 +198,10 @@ def _backward(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
     texts: list[str] = []
     for saved, grad in zip(extra, _extra_grads(pair, extra)):
         if saved.again == "refused":
-            texts += [f"if {grad} is not None:", f"    raise RuntimeError({_message(pair, saved)!r})"]
+            texts += [
+                f"if {grad} is not None:",
+                f"    raise RuntimeError({_message(pair, saved)!r})",
+            ]
     if extra:
         test = " and ".join(f"{g} is None" for g in pair.grads)
         count = ", ".join(["None"] * len(pair.slots))
@@ -245,9 +252,10 @@ def _jvp(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
     if is_list_output(pair):
         names, every = ["*grads_out"], ["list(grads_out)"]
         zeros = [f"*[{torch}.zeros(s, **o) for s, o in zip({ctx}.shapes, {ctx}.options)]"]
+    value = f"{torch}.zeros_like(t) if g is None else g"
     inner = [
         f"pairs = zip({pullback}({', '.join(every)}), tangents)",
-        f"return tuple({torch}.zeros_like(t) if g is None else g for g, t in pairs if t is not None)",
+        f"return tuple({value} for g, t in pairs if t is not None)",
     ]
     lines = own("# backward is linear in the output gradients: forward mode is its transpose")
     lines += own(*unpack, *([""] if unpack else []))

@@ -13,7 +13,22 @@ from ..ir import LISTS, Emitted, Pair, Param, Stmt
 from ..names import fresh, walk
 from ..syntax import code, renamed_text
 
-__all__ = ["Line", "as_list", "camel", "class_name", "file_name", "header", "indented", "is_list_output", "module_text", "own", "parameters", "simple_default", "statement_lines"]
+__all__ = [
+    "Line",
+    "as_list",
+    "camel",
+    "class_name",
+    "file_name",
+    "header",
+    "indented",
+    "is_list_output",
+    "module_text",
+    "own",
+    "parameters",
+    "simple_default",
+    "statement_lines",
+]
+
 
 class Line(NamedTuple):
     """A line of generated text, the user's line it comes from (0: ours), and whether it lies
@@ -53,9 +68,7 @@ def indented(lines: Iterable[Line], depth: int) -> list[Line]:
     ]
 
 
-def statement_lines(
-    body: Sequence[Stmt], names: Mapping[str, str] | None = None
-) -> list[Line]:
+def statement_lines(body: Sequence[Stmt], names: Mapping[str, str] | None = None) -> list[Line]:
     """The text of statements, each line with the user's line it comes from.
 
     ``names`` stand for others in it: ``{"eps": "ctx.eps"}``.

@@ -1,4 +1,4 @@
-"""The operator's text: its schema, and the plain forward that runs when no gradient is asked for."""
+"""The operator's text: its schema, and the forward that runs when no gradient is asked for."""
 
 from __future__ import annotations
 

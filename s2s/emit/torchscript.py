@@ -6,13 +6,21 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 
-
 from ..infer import infer, types_after, written_type
 from ..ir import Constant, Emitted, Pair, Param, Stmt, replace
 from ..names import reads, walk
 from ..source import bindings
 from ..syntax import handed_over, make, without_blank_lines
-from .layout import Line, header, indented, is_list_output, module_text, own, simple_default, statement_lines
+from .layout import (
+    Line,
+    header,
+    indented,
+    is_list_output,
+    module_text,
+    own,
+    simple_default,
+    statement_lines,
+)
 
 __all__ = ["emit_torchscript"]
 
@@ -26,8 +34,8 @@ def emit_torchscript(
 
     ``types`` are the types that TorchScript has found for the saved values, for ``forward ->`` and
     for ``backward ->``; without them the annotations come from the text, and a type that it does
-    not tell is left out; "-" leaves out one that it does tell. ``literals`` are the values of outside names; one that is not known
-    becomes a parameter.
+    not tell is left out; "-" leaves out one that it does tell. ``literals`` are the values of
+    outside names; one that is not known becomes a parameter.
     """
     known = dict(types or {})
     values = {c.name: c.literal for c in pair.constants if c.literal is not None}
@@ -47,7 +55,10 @@ def emit_torchscript(
     comments = [Line(line.comment.value) for line in pair.comments if line.comment]
     tail = _signature(
         f"{pair.name}_backward",
-        [*(f"{g}: {_gradient_type(pair)}" for g in pair.grads), *(_annotated(n, t) for n, t in saved)],
+        [
+            *(f"{g}: {_gradient_type(pair)}" for g in pair.grads),
+            *(_annotated(n, t) for n, t in saved),
+        ],
         known.get("backward ->") or _backward_type(pair, inferred),
     )
     body = head + indented(statement_lines(forward), 4)

@@ -100,8 +100,8 @@ def _gradients(last: Stmt) -> list[_Gradient] | None:
 def _comments(space: cst.BaseParenthesizableWhitespace) -> list[str]:
     if not isinstance(space, cst.ParenthesizedWhitespace):
         return []
-    lines = [space.first_line, *space.empty_lines]
-    return [line.comment.value for line in lines if line.comment is not None]
+    comments = [space.first_line.comment, *(line.comment for line in space.empty_lines)]
+    return [comment.value for comment in comments if comment is not None]
 
 
 def _is_none(tree: ast.expr) -> bool:

@@ -194,9 +194,7 @@ def _last(node: ast.Return) -> ast.expr:
 
 def _only_binds(tree: ast.stmt, trees: set[ast.FunctionDef | ast.Lambda]) -> bool:
     """``def backward`` or ``backward = lambda ...``: nothing else happens there."""
-    return tree in trees or (
-        isinstance(tree, (ast.Assign, ast.AnnAssign)) and tree.value in trees
-    )
+    return tree in trees or (isinstance(tree, (ast.Assign, ast.AnnAssign)) and tree.value in trees)
 
 
 def _returned(
@@ -329,5 +327,3 @@ def _imports(
         if n in read and n not in own and b.kind == "import" and b.statement != first
     }
     return (first, *statements), name
-
-

@@ -101,14 +101,12 @@ def _plan(pair: Pair, body: Sequence[Stmt], redone: set[str]) -> _Plan:
     outputs = _stops(pair, trees)
     found = bindings(pair.source.tree)
     objects = {p.name for p in pair.params if p.type in ("object", "")}
-    helpers = {t.name: t for t in trees if isinstance(t, ast.FunctionDef)}
-    helpers |= {  # type: ignore[misc]
-        t.targets[0].id: t.value
-        for t in trees
-        if isinstance(t, ast.Assign)
-        and isinstance(t.value, ast.Lambda)
-        and isinstance(t.targets[0], ast.Name)
-    }
+    helpers: dict[str, ast.AST] = {}
+    for t in trees:
+        if isinstance(t, ast.FunctionDef):
+            helpers[t.name] = t
+        elif isinstance(t, ast.Assign) and isinstance(t.value, ast.Lambda):
+            helpers.update(dict.fromkeys(writes(t), t.value))
     while True:
         stop = {*outputs, *plan.kept}
         indices, needed = slice_for(redone - set(plan.kept), trees, stop)
@@ -145,11 +143,7 @@ def _stops(pair: Pair, trees: tuple[ast.stmt, ...]) -> set[str]:
     """Outputs that are saved: autograd reconnects these by itself, through the user's rule."""
     saved = {s.name for s in pair.saved}
     names = {o.name for o in pair.outputs if o.name in saved and o.name is not None}
-    return {
-        n
-        for n in names
-        if sum(n in writes(t) for t in trees) == 1 and n not in pair.arguments
-    }
+    return {n for n in names if sum(n in writes(t) for t in trees) == 1 and n not in pair.arguments}
 
 
 def _carrying(pair: Pair, body: Sequence[Stmt]) -> set[str]:
@@ -247,7 +241,9 @@ def _with_starts(pair: Pair, starts: list[str]) -> Pair:
     if not extra:
         return pair
     order = {name: index for index, name in enumerate(pair.arguments)}
-    inputs = sorted((s for s in (*pair.saved, *extra) if s.name in order), key=lambda s: order[s.name])
+    inputs = sorted(
+        (s for s in (*pair.saved, *extra) if s.name in order), key=lambda s: order[s.name]
+    )
     others = [s for s in (*pair.saved, *extra) if s.name not in order]
     first = [s for s in others if s.name == "branch" and s.type == "int"]
     others = [s for s in others if s not in first]
@@ -271,7 +267,9 @@ def _with_block(pair: Pair, redo: Sequence[Stmt], plan: _Plan, always: bool) -> 
     helpers = [s for s in pair.backward if isinstance(s.tree, ast.FunctionDef)]
     rest = [s for s in pair.backward if s not in helpers]
     if always:
-        again = [replace(s, node=_plain(s)) for s in redo if s.tree not in [h.tree for h in helpers]]
+        again = [
+            replace(s, node=_plain(s)) for s in redo if s.tree not in [h.tree for h in helpers]
+        ]
         return replace(pair, backward=(*helpers, *again, *rest))
     test = cst.parse_expression(f"{pair.torch}.is_grad_enabled()")
     header = cst.TrailingWhitespace(
@@ -371,7 +369,9 @@ def _without_returns(nodes: Sequence[cst.BaseStatement]) -> list[cst.BaseStateme
             filled.append(inner or [make("pass").node])
         body, otherwise = filled
         done.append(
-            cst.If(node.test, cst.IndentedBlock(body), orelse=cst.Else(cst.IndentedBlock(otherwise)))
+            cst.If(
+                node.test, cst.IndentedBlock(body), orelse=cst.Else(cst.IndentedBlock(otherwise))
+            )
         )
         return done
     return done

@@ -1,10 +1,10 @@
-"""A tensor of which backward reads only the shape, dtype, device or presence is not kept: those are.
+"""Of a tensor whose values backward never reads, only its shape, dtype or presence is kept.
 
-    def f_forward(x, b):                   def f_forward(x, b):
-        return x.sum(), (x,)                   return x.sum(), (x.shape,)
-                                     -->
-    def f_backward(g, x):                  def f_backward(g, x_shape):
-        return g.expand(x.shape)               return g.expand(x_shape)
+def f_forward(x, b):                   def f_forward(x, b):
+    return x.sum(), (x,)                   return x.sum(), (x.shape,)
+                                 -->
+def f_backward(g, x):                  def f_backward(g, x_shape):
+    return g.expand(x.shape)               return g.expand(x_shape)
 """
 
 from __future__ import annotations

@@ -1,0 +1,169 @@
+"""What PyTorch's and Python's names do, as far as s2s has to know.
+
+A name that is missing is taken for the careful case: opaque, of unknown type, sharing memory.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BOOLEAN",
+    "FLAGS",
+    "FLAT",
+    "INTEGER",
+    "MANY",
+    "METADATA",
+    "PAIRS",
+    "PLAIN",
+    "PURE_BUILTINS",
+    "RANDOM",
+    "READS_ONLY",
+    "SCOPE_TRICKS",
+    "SHARING",
+    "SIZES",
+    "TENSOR_ATTRIBUTES",
+    "TENSOR_LISTS",
+    "VIEWS",
+]
+
+# draw random numbers: the same call gives another value
+RANDOM = frozenset(
+    """
+    alpha_dropout bernoulli bernoulli_ binomial cauchy_ dropout dropout1d dropout2d dropout3d
+    exponential_ feature_alpha_dropout fractional_max_pool2d fractional_max_pool3d geometric_
+    gumbel_softmax log_normal_ multi_head_attention_forward multinomial normal normal_ poisson
+    rand rand_like randint randint_like randn randn_like random random_ randperm rrelu rrelu_
+    sample scaled_dot_product_attention uniform_
+    """.split()
+)
+
+# methods of strings, lists and dicts that change nothing
+READS_ONLY = frozenset(
+    """
+    copy count endswith format get index items join keys lower replace split startswith strip
+    upper values
+    """.split()
+)
+
+# builtins that only compute
+PURE_BUILTINS = frozenset(
+    """
+    abs all any bool callable complex dict divmod enumerate filter float frozenset getattr
+    hasattr hash id int isinstance issubclass len list map max min pow range repr reversed round
+    set slice sorted str sum tuple type zip
+    """.split()
+)
+
+# results that carry no derivative: rounding, comparisons, counts, indices
+FLAT = frozenset(
+    """
+    argmax argmin argsort bernoulli bool bucketize ceil detach dim empty_like eq floor full_like
+    ge gt heaviside int isfinite isinf isinstance isnan item le len logical_and logical_not
+    logical_or long lt multinomial ne new_empty new_full new_ones new_zeros numel ones_like
+    rand_like randint_like randn_like round searchsorted sgn sign signbit size tolist trunc
+    zeros_like
+    """.split()
+)
+
+# may give back the memory of their argument: views, and casts that do nothing
+SHARING = frozenset(
+    """
+    as_strided as_tensor atleast_1d atleast_2d bfloat16 broadcast_tensors broadcast_to chunk
+    conj contiguous copy cpu cuda detach diagonal double dropout expand expand_as expand_copy
+    flatten float from_numpy get half hsplit imag leaky_relu list meshgrid moveaxis movedim
+    narrow numpy permute pop positive ravel real rearrange relu reshape reshape_as resolve_conj
+    select split split_with_sizes squeeze squeeze_ swapaxes swapdims t tensor_split to transpose
+    tuple type type_as unbind unflatten unfold unsqueeze view view_as view_as_complex
+    view_as_real vsplit zip
+    """.split()
+)
+
+# attributes that say something about a tensor and hold none of its values
+METADATA = frozenset(
+    """
+    device dtype is_cuda layout ndim requires_grad shape
+    """.split()
+)
+
+# types whose values are surely no tensors
+PLAIN = frozenset(
+    """
+    None bool complex device dtype float int number object str
+    """.split()
+)
+
+# give an int
+SIZES = frozenset(
+    """
+    dim element_size get_device ndimension nelement numel storage_offset
+    """.split()
+)
+
+# give a bool
+FLAGS = frozenset(
+    """
+    is_complex is_contiguous is_floating_point is_pinned is_signed is_sparse
+    """.split()
+)
+
+# give values and indices
+PAIRS = frozenset(
+    """
+    adaptive_max_pool1d_with_indices adaptive_max_pool2d_with_indices
+    adaptive_max_pool3d_with_indices cummax cummin frexp kthvalue max_pool1d_with_indices
+    max_pool2d_with_indices max_pool3d_with_indices median mode nanmedian sort topk
+    """.split()
+)
+
+# give several tensors
+TENSOR_LISTS = frozenset(
+    """
+    atleast_1d broadcast_tensors chunk hsplit meshgrid nonzero_tuple split split_with_sizes
+    tensor_split unbind unsafe_chunk vsplit
+    """.split()
+)
+
+# give what the text does not tell: one tensor or a named tuple
+MANY = frozenset(
+    """
+    aminmax eig eigh geqrf lstsq lu lu_factor max_pool2d_with_indices qr slogdet std_mean svd
+    unique unique_consecutive var_mean
+    """.split()
+)
+
+# give an integer tensor
+INTEGER = frozenset(
+    """
+    argmax argmin argsort bucketize int long nonzero searchsorted
+    """.split()
+)
+
+# give a mask
+BOOLEAN = frozenset(
+    """
+    bool eq ge greater gt isclose isfinite isinf isnan le less logical_and logical_not
+    logical_or lt ne signbit
+    """.split()
+)
+
+# attributes that are tensors
+TENSOR_ATTRIBUTES = frozenset(
+    """
+    H T data grad imag mH mT real
+    """.split()
+)
+
+# methods and attributes that give a view
+VIEWS = frozenset(
+    """
+    H T contiguous data detach diagonal expand expand_as flatten imag mH mT movedim narrow
+    permute real reshape select squeeze swapaxes swapdims t to transpose unflatten unsqueeze
+    view view_as
+    """.split()
+)
+
+# builtins that see the scope they are called in
+SCOPE_TRICKS = frozenset(
+    """
+    eval exec locals super vars
+    """.split()
+)
