@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from .captures import captures, helpers_of
+from .effects import touched
 from .errors import diagnostic
 from .infer import is_plain, is_tensor
 from .ir import LISTS, Backward, Capture, Diagnostic, Rule
@@ -331,6 +332,9 @@ def mutated_inputs(rule: Rule) -> dict[str, ast.AST]:
             base = name if name in tensors else views.get(name, name)
             if base in tensors - rebound and base not in found:
                 found[base] = node
+        calls = touched(statement.tree, bindings(rule.source.tree), sure=True) - set(changed(statement.tree))
+        for name in sorted(calls & (tensors - rebound)):
+            found.setdefault(name, statement.tree)
         assigned = {
             n
             for inner in same_scope(statement.tree)

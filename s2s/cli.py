@@ -10,11 +10,10 @@ import contextlib
 import importlib
 import os
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -260,7 +259,7 @@ def check(paths: tuple[Path, ...], style: str) -> None:
         problems += found
         for problem in found:
             if style == "text":
-                click.echo(report.as_text(problem, _coloured(sys.stdout)))
+                click.echo(report.as_text(problem, report.is_coloured(sys.stdout)))
             elif style == "github":
                 click.echo(report.as_github(problem))
     if style == "json":
@@ -355,43 +354,24 @@ def _finish(
     text = "\n\n".join(texts)
     if output is not None and not problems:
         _write(Path(output), text, inputs)
-    elif output is None and _coloured(sys.stdout):
+    elif output is None and report.is_coloured(sys.stdout):
         report.print_coloured(text)
     elif output is None:
         click.echo(text, nl=False)
     for problem in problems:
-        click.echo(report.as_text(problem, _coloured(sys.stderr)), err=True)
+        click.echo(report.as_text(problem, report.is_coloured(sys.stderr)), err=True)
     if problems and output is not None:
         click.echo(f"{output} is not written", err=True)
     sys.exit(1 if problems else 0)
 
 
-def _coloured(stream: TextIO) -> bool:
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return stream.isatty() and not plain
-
-
 def _write(path: Path, text: str, inputs: Sequence[Path]) -> None:
-    """Write a file so that nobody ever sees half of it."""
-    real = Path(os.path.realpath(path))
+    from .report import write_whole
+
+    if path.exists() and any(path.samefile(one) for one in inputs):
+        raise _NoSuchThing(f"{path} is what is read: it is not overwritten")
     try:
-        if any(real.exists() and real.samefile(i) for i in inputs):
-            raise _NoSuchThing(f"{path} is what is read: it is not overwritten")
-        if path.exists() and not path.is_file():  # /dev/stdout, a pipe
-            path.write_text(text, "utf-8")
-            return
-        mask = os.umask(0)
-        os.umask(mask)
-        mode = real.stat().st_mode & 0o777 if real.exists() else 0o666 & ~mask
-        handle, temporary = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
-        try:
-            with open(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-            os.chmod(temporary, mode)
-            os.replace(temporary, real)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        write_whole(path, text)
     except OSError as error:
         raise _NoSuchThing(f"cannot write {path}: {error.strerror or error}") from None
 

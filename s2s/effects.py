@@ -22,7 +22,7 @@ from .vocabulary import (
     SHARING,
 )
 
-__all__ = ["carries_gradient", "doing", "may_share", "slice_for", "without_grad"]
+__all__ = ["carries_gradient", "doing", "may_share", "slice_for", "touched", "without_grad"]
 
 _SEEN = ("torch.", "math.", "operator.", "numpy.", "builtins.", "typing.", "itertools.")
 _UNSEEN = ("torch.ops.", "torch.load", "torch.save", "torch.manual_seed", "torch.seed")
@@ -203,8 +203,38 @@ def may_share(value: ast.expr) -> set[str]:
     return {n for c in children(value) if isinstance(c, ast.expr) for n in may_share(c)}
 
 
+def touched(statement: ast.stmt, bindings: Bindings, sure: bool = False) -> set[str]:
+    """Names whose value a statement changes in place, by itself or in a function it calls.
+
+    A call whose result is thrown away is there for what it does: unless it is known, it may
+    change what it is given. ``sure`` leaves such guesses out.
+    """
+    found = set(changed(statement))
+    for node in same_scope(statement):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+            continue
+        binding = bindings.get(node.func.id)
+        function = binding.function if binding else None
+        if function is not None:
+            params = [a.arg for a in [*function.args.posonlyargs, *function.args.args]]
+            inner = {n for s in function.body for n in changed(s)}
+            found |= {
+                name
+                for param, argument in zip(params, node.args)
+                if param in inner
+                for name in may_share(argument)
+            }
+        elif not sure and isinstance(statement, ast.Expr) and node is statement.value:
+            if origin(node.func, bindings) is None or binding is not None:
+                found |= {name for a in node.args for name in may_share(a)}
+    return found
+
+
 def slice_for(
-    names: Collection[str], body: tuple[ast.stmt, ...], stop: Collection[str] = ()
+    names: Collection[str],
+    body: tuple[ast.stmt, ...],
+    stop: Collection[str] = (),
+    bindings: Bindings | None = None,
 ) -> tuple[list[int], set[str]]:
     """The statements of ``body`` that ``names`` depend on, and the names these start from.
 
@@ -221,11 +251,11 @@ def slice_for(
     for index in range(len(body) - 1, -1, -1):
         statement = body[index]
         bound = set(writes(statement))
-        touched = {a for n in changed(statement) for a in shared.get(n, {n})}
-        if not (bound | touched) & needed:
+        inplace = {a for n in touched(statement, bindings or {}) for a in shared.get(n, {n})}
+        if not (bound | inplace) & needed:
             continue
         kept.append(index)
-        if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.FunctionDef)) and not touched:
+        if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.FunctionDef)) and not inplace:
             needed -= bound
         needed |= set(reads(statement)) - set(stop)
     return sorted(kept), needed

@@ -32,6 +32,7 @@ __all__ = [
     "infer",
     "is_plain",
     "is_tensor",
+    "is_tensor_tuple",
     "join",
     "origin",
     "types_after",
@@ -66,6 +67,12 @@ def is_plain(type_: str) -> bool:
         return is_plain(inner)
     parts = _arguments(type_, "Tuple")
     return bool(parts) and all(is_plain(part) for part in parts)
+
+
+def is_tensor_tuple(type_: str) -> bool:
+    """A tuple of a known number of tensors."""
+    parts = _arguments(type_, "Tuple")
+    return bool(parts) and all(part in ("Tensor", "IntTensor") for part in parts)
 
 
 def join(one: str, other: str) -> str:
@@ -384,8 +391,8 @@ def _attribute(node: ast.Attribute, types: Types, bindings: Bindings) -> str:
         return _ATTRIBUTES[node.attr]
     if is_tensor(owner) and node.attr in TENSOR_ATTRIBUTES:
         return "Tensor"
-    if owner.startswith("Tensor") or is_tensor(owner):
-        return "Tensor" if node.attr in ("values", "indices") else ""
+    if is_tensor_tuple(owner) and node.attr in ("values", "indices"):
+        return "Tensor" if node.attr == "values" else "IntTensor"
     return ""
 
 

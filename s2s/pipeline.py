@@ -18,6 +18,7 @@ from .passes.lift_backward import lift_backward
 from .passes.optional_captures import optional_captures
 from .passes.plain_forward import plain_forward
 from .passes.recompute_intermediates import recompute_always, recompute_intermediates
+from .passes.save_parts import save_parts
 from .passes.save_sizes import save_sizes
 from .verify import verify
 
@@ -28,12 +29,13 @@ Pass = Callable[[Pair], Pair]
 # what each form does to the lifted pair, in this order
 FORMS: Mapping[str, tuple[Pass, ...]] = {
     "eager": (
+        save_parts,
         recompute_intermediates,
         save_sizes,  # after it: a tensor that a second derivative needs is kept
         guard_gradients,
     ),
     "torchscript": (optional_captures,),
-    "func": (recompute_always,),
+    "func": (save_parts, recompute_always),
     "op": (plain_forward,),
 }
 

@@ -372,7 +372,8 @@ def _taken(name: str, result: _Result) -> tuple[int, ...]:
 def _gradients(call: _Call, returned: object) -> list[Tensor | None]:
     """Match what backward returned with the input tensors, in slot order."""
     name, inputs = call.function.name, call.inputs()
-    grads = returned if type(returned) is tuple else (returned,)
+    several = type(returned) is list and len(returned) == len(inputs) > 1
+    grads = tuple(returned) if several or type(returned) is tuple else (returned,)  # type: ignore[arg-type]
     if len(grads) + 1 == len(inputs) and inputs[0][0] in ("self", "cls"):
         grads = (None, *grads)
     if len(grads) != len(inputs):

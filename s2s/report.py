@@ -1,15 +1,26 @@
-"""Diagnostics for people, for programs and for GitHub's annotations."""
+"""What the command gives out: diagnostics in three styles, coloured text, whole files."""
 
 from __future__ import annotations
 
 import json
 import os
+import tempfile
 import unicodedata
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
 
 from .ir import Diagnostic, Span
 
-__all__ = ["as_github", "as_json", "as_text", "one_line", "print_coloured"]
+__all__ = [
+    "as_github",
+    "as_json",
+    "as_text",
+    "is_coloured",
+    "one_line",
+    "print_coloured",
+    "write_whole",
+]
 
 _WIDTH = 96  # of a source line, around the column that is meant
 _LONGEST = 400  # of any other line
@@ -89,6 +100,12 @@ def _red(text: str) -> str:
     return f"\x1b[1;31m{text}\x1b[0m"
 
 
+def is_coloured(stream: TextIO) -> bool:
+    """Does a stream lead to a terminal that is to have colours?"""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return stream.isatty() and not plain
+
+
 def print_coloured(text: str) -> None:
     """Python on a terminal, in its own colours; the characters are those of ``text``."""
     from rich.console import Console
@@ -96,3 +113,23 @@ def print_coloured(text: str) -> None:
 
     syntax = Syntax(text, "python", theme="ansi_dark", background_color="default")
     Console(soft_wrap=True, highlight=False).print(syntax.highlight(text), end="")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that nobody ever sees half of it. Raises OSError."""
+    if path.exists() and not path.is_file() and not path.is_dir():  # /dev/stdout, a pipe
+        path.write_text(text, "utf-8")
+        return
+    real = Path(os.path.realpath(path))  # a link stays one
+    mask = os.umask(0)
+    os.umask(mask)
+    mode = real.stat().st_mode & 0o777 if real.exists() else 0o666 & ~mask
+    handle, temporary = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
+    try:
+        with open(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        os.chmod(temporary, mode)
+        os.replace(temporary, real)
+    except BaseException:
+        os.unlink(temporary)
+        raise

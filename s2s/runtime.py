@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 
 from . import load, operator, pipeline, scripted
 from .emit.call import CELLS, emit_call, scripted_order, watched
-from .emit.eager import hidden
+from .emit.eager import attribute, hidden
 from .emit.func import extra_outputs
 from .ir import Emitted, Pair, Rule
 from .parse import retyped
@@ -335,6 +335,22 @@ class Constants(types.ModuleType):
                 raise TypeError(
                     f"{compiled.pair.name} returned a {type(one).__name__} of tensors as one of "
                     "its outputs; autograd would detach them. Return a tuple of tensors"
+                )
+        return value
+
+    def kept(self, value: Any) -> Any:
+        """The outputs, once it is sure that no tensor hides in what is kept on ctx: in a dict, say,
+        where autograd does not see it."""
+        compiled: Compiled = self.__dict__["_compiled"]
+        outputs = (value,) if compiled.pair.single else value
+        nodes = [t.grad_fn for t in outputs if isinstance(t, Tensor) and t.grad_fn is not None]
+        for saved in compiled.pair.saved if nodes else ():
+            found = getattr(nodes[0], attribute(saved), None) if saved.keep == "either" else None
+            if saved.name not in compiled.pair.arguments and holds_tensor(found):
+                raise RuntimeError(
+                    f"backward of {compiled.pair.name} reads {saved.name}, a "
+                    f"{type(found).__name__} with tensors in it, which autograd cannot keep. "
+                    "Bind the tensors that backward needs to names of their own"
                 )
         return value
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from ..infer import is_plain, written_type
+from ..infer import written_type
 from ..ir import LISTS, Emitted, Pair, Param
 from ..names import fresh, walk
 from .layout import is_list_output, module_text, own, simple_default
 
 __all__ = ["CELLS", "Watched", "emit_call", "scripted_order", "watched"]
+
+NUMBERS = ("int", "float", "bool", "str")
 
 # what `bind` takes: the parts that loading fills in
 CELLS = (
@@ -42,8 +44,7 @@ class Watched:
 def watched(pair: Pair) -> tuple[Watched, ...]:
     """Outside values that may be tensors or modules: globals, names of enclosing functions, and
     what is read from ``self``."""
-    names = {c.name for c in pair.constants if c.literal is None and not is_plain(c.type)}
-    names |= {c.name for c in pair.constants if c.lifted and c.literal is None}
+    names = {c.name for c in pair.constants if c.type not in NUMBERS}
     owners = {p.name for p in pair.params if p.bound}
     found: dict[Watched, None] = {}
     inner: set[ast.AST] = set()
@@ -185,7 +186,7 @@ def _guard(pair: Pair, s2s: str) -> list[str]:
     names = list(dict.fromkeys(w.name for w in watched(pair)))
     rows = [f"{s2s}.refuse_trainable({', '.join(names)})"] if names else []
     for constant in pair.constants:
-        if constant.name not in names and constant.type in ("int", "float", "bool", "str"):
+        if constant.type in NUMBERS:
             rows += [
                 f"if type({constant.name}) is not {constant.type}:",
                 f'    {s2s}.refuse_outside("{constant.name}", {constant.name})',
@@ -208,7 +209,6 @@ def _needed(pair: Pair, cells: dict[str, str], arguments: str) -> list[str]:
             asks.append(f"({name} is not None and {name}.requires_grad)")
         elif not param.bound:
             odd.append(_odd(name, param.type, cells))
-    odd += [_odd(c.name, c.type, cells) for c in pair.constants if c.lifted and c.type]
     other = f"    return {cells['s2s']}.other({arguments})"
     rows = [f"if {' or '.join(odd)}:", other] if odd else []
     if not asks:
@@ -226,12 +226,15 @@ def _needed(pair: Pair, cells: dict[str, str], arguments: str) -> list[str]:
 
 def _odd(name: str, type_: str, cells: dict[str, str]) -> str:
     """True where a parameter that should be plain holds a tensor, alone or in a container."""
-    if type_ in ("float", "int", "bool", "str"):
+    if type_ in NUMBERS:
         return f"type({name}) is not {type_} and isinstance({name}, {cells['Tensor']})"
     return f"{cells['s2s']}.holds_tensor({name})"
 
 
 def _applied(pair: Pair, cells: dict[str, str], arguments: str) -> str:
     call = f"{cells['apply']}({arguments})"
+    unclear = [s for s in pair.saved if s.keep == "either" and s.name not in pair.arguments]
+    if unclear:
+        call = f"{cells['s2s']}.kept({call})"
     sure = all(o.type in ("Tensor", "IntTensor", *LISTS) for o in pair.outputs)
     return _put_back(pair, call if sure else f"{cells['s2s']}.outputs({call})")

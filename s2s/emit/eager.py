@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from ..infer import is_tensor_tuple
 from ..ir import Emitted, Pair, Saved, Stmt, replace
 from ..names import fresh, walk, writes
 from ..syntax import (
@@ -290,6 +291,7 @@ def unpack_statements(
         following = lists[index + 1].name
         count = f"{ctx}.{attribute(saved)}"
         texts.append(f"{saved.name}, {following} = {saved.name}[:{count}], {saved.name}[{count}:]")
+    texts += [f"{s.name} = tuple({s.name})" for s in lists if is_tensor_tuple(s.type)]
     for saved in pair.saved:
         value = f"{ctx}.{attribute(saved)}"
         if saved.keep == "either":

@@ -21,7 +21,7 @@ import libcst as cst
 from ..captures import helpers_of
 from ..check import differentiable_slots, mutated_inputs
 from ..flow import bound_at_returns
-from ..infer import is_plain, is_tensor
+from ..infer import is_plain, is_tensor, is_tensor_tuple
 from ..ir import LISTS, Backward, Capture, Constant, Keep, Pair, Rule, Saved, Stmt, replace
 from ..names import fresh, reads, returns_in, walk, writes
 from ..parse import nested_nodes, values_of
@@ -74,7 +74,7 @@ def keep_for(type_: str) -> Keep:
     """How a value of a type is kept for backward."""
     if is_tensor(type_):
         return "tensor"
-    if type_ in LISTS:
+    if type_ in LISTS or is_tensor_tuple(type_):
         return "tensors"
     return "plain" if is_plain(type_) else "either"
 
@@ -213,6 +213,8 @@ def _returned(
             value = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
     else:
         value = cst.Tuple([cst.Element(standalone(o)) for o in outputs])
+    if isinstance(value, cst.Tuple):
+        value = value.with_changes(elements=_distinct(value.elements))
     kept: list[cst.BaseExpression] = [cst.Name(name) for name in saved]
     if branch:
         kept[0] = last
@@ -222,6 +224,20 @@ def _returned(
             kept[0] = cst.Integer(str(alone[last.value]))
     handed = cst.Tuple([cst.Element(k) for k in kept])
     return cst.Return(cst.Tuple([cst.Element(value), cst.Element(handed)], lpar=[], rpar=[]))
+
+
+def _distinct(elements: Sequence[cst.BaseElement]) -> list[cst.BaseElement]:
+    """Autograd has one place per tensor: one that is returned twice is another the second time."""
+    seen: set[str] = set()
+    found: list[cst.BaseElement] = []
+    for element in elements:
+        if isinstance(element.value, cst.Name):
+            name = element.value.value
+            if name in seen:
+                element = element.with_changes(value=cst.parse_expression(f"{name}.detach()"))
+            seen.add(name)
+        found.append(element)
+    return found
 
 
 def _unpacked(value: cst.BaseExpression) -> cst.BaseExpression:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 
-from ..effects import aliases, doing
+from ..effects import aliases, doing, touched
 from ..ir import Pair, Stmt, replace
 from ..names import changed, reads, same_scope, writes
 from ..source import bindings
@@ -37,12 +37,14 @@ def _without_idle(pair: Pair, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     kept: list[Stmt] = []
     for statement in reversed(body):
         tree = statement.tree
-        touched = {a for n in changed(tree) for a in shared.get(n, {n})}
-        idle = not (set(writes(tree)) | touched) & needed
+        inplace = {a for n in touched(tree, found) for a in shared.get(n, {n})}
+        idle = not (set(writes(tree)) | inplace) & needed
         if idle and _only_assigns(tree) and doing(tree, found, local, objects) == "pure":
             continue
         kept.insert(0, statement)
-        needed |= set(reads(tree)) | touched
+        needed |= set(reads(tree)) | inplace
+        if isinstance(tree, ast.Delete):  # there must be something to delete
+            needed |= set(writes(tree))
     return tuple(kept)
 
 

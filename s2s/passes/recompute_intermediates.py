@@ -12,12 +12,12 @@ cannot be seen into) is kept as it is; where it carries a gradient, the second d
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import libcst as cst
 
 from ..captures import is_data_global
-from ..effects import carries_gradient, doing, slice_for, without_grad
+from ..effects import carries_gradient, doing, slice_for, touched, without_grad
 from ..infer import infer, is_plain, types_after
 from ..ir import Constant, Pair, Saved, Stmt, replace
 from ..names import changed, children, fresh, reads, same_scope, writes
@@ -107,19 +107,21 @@ def _plan(pair: Pair, body: Sequence[Stmt], redone: set[str]) -> _Plan:
             helpers[t.name] = t
         elif isinstance(t, ast.Assign) and isinstance(t.value, ast.Lambda):
             helpers.update(dict.fromkeys(writes(t), t.value))
+    unstable = _unstable(trees, helpers)
     while True:
         stop = {*outputs, *plan.kept}
-        indices, needed = slice_for(redone - set(plan.kept), trees, stop)
+        indices, needed = slice_for(redone - set(plan.kept), trees, stop, found)
         opaque = [
             i
             for i in indices
             if doing(trees[i], found, local, objects, helpers) != "pure"
             or any(without_grad(n) for n in same_scope(trees[i]))
+            or any(name in unstable for name in reads(trees[i]))
         ]
         if not opaque:
             break
         last = opaque[-1]
-        names = set(writes(trees[last])) | set(changed(trees[last]))
+        names = set(writes(trees[last])) | touched(trees[last], found)
         why = ast.unparse(trees[last]).splitlines()[0]
         once = {n for n in names if sum(n in writes(t) for t in trees) == 1}
         if names - once - set(pair.arguments) or not once:
@@ -137,6 +139,16 @@ def _plan(pair: Pair, body: Sequence[Stmt], redone: set[str]) -> _Plan:
     dirty = [n for n in outside if n in pair.dirty]
     plan.dirty = dirty[0] if dirty else None
     return plan
+
+
+def _unstable(trees: tuple[ast.stmt, ...], helpers: Mapping[str, ast.AST]) -> set[str]:
+    """Nested functions that read a name which is bound more than once: a later call of them is
+    another function."""
+    count: dict[str, int] = {}
+    for tree in trees:
+        for name in writes(tree):
+            count[name] = count.get(name, 0) + 1
+    return {h for h, tree in helpers.items() if any(count.get(n, 0) > 1 for n in reads(tree))}
 
 
 def _stops(pair: Pair, trees: tuple[ast.stmt, ...]) -> set[str]:

@@ -17,8 +17,9 @@ import libcst as cst
 from ..ir import Pair, Saved, Stmt, replace
 from ..names import fresh, walk
 from ..syntax import code, from_node, handed_over
+from .lift_backward import keep_for
 
-__all__ = ["save_sizes"]
+__all__ = ["instead", "save_sizes"]
 
 _ATTRIBUTES = {"shape": "List[int]", "dtype": "dtype", "device": "device", "ndim": "int"}
 _METHODS = {"dim": "int", "numel": "int", "size": "List[int]", "is_floating_point": "bool"}
@@ -29,7 +30,7 @@ def save_sizes(pair: Pair) -> Pair:
     for saved in pair.saved:
         found = _facts_read(pair, saved)
         if found:
-            pair = _instead(pair, saved, found)
+            pair = instead(pair, saved, found)
     return pair
 
 
@@ -74,7 +75,8 @@ def _is(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _instead(pair: Pair, saved: Saved, found: Mapping[str, tuple[str, str]]) -> Pair:
+def instead(pair: Pair, saved: Saved, found: Mapping[str, tuple[str, str]]) -> Pair:
+    """Save expressions in place of a name: ``found`` maps each to its new name and type."""
     taken = set(pair.taken)
     names = {name: fresh(name, taken) for name, _ in found.values()}
     extra: dict[str, Saved] = {}
@@ -82,7 +84,7 @@ def _instead(pair: Pair, saved: Saved, found: Mapping[str, tuple[str, str]]) -> 
     for text, (name, type_) in found.items():
         new = names[name]
         value = text.replace(" is not None", " is None")
-        extra[new] = Saved(new, "plain", type_, value=value)
+        extra[new] = Saved(new, keep_for(type_), type_, value=value)
         texts[text] = f"not {new}" if text.endswith(" is not None") else new
     kept: list[Saved] = []
     for one in pair.saved:
@@ -108,7 +110,9 @@ class _Replace(cst.CSTTransformer):
         self.texts = texts
 
     def on_leave(self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT) -> object:  # type: ignore[override]
-        if isinstance(original_node, (cst.Attribute, cst.Call, cst.Comparison)):
+        if isinstance(
+            original_node, (cst.Attribute, cst.Call, cst.Comparison, cst.Subscript)
+        ):
             bare = original_node.with_changes(lpar=[], rpar=[])
             new = self.texts.get(" ".join(code(bare).split()))
             if new is not None:
