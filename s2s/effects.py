@@ -247,6 +247,7 @@ def slice_for(
     """
     shared = aliases(body)
     needed = set(names) - set(stop)
+    reached: set[str] = set()
     kept: list[int] = []
     for index in range(len(body) - 1, -1, -1):
         statement = body[index]
@@ -258,4 +259,5 @@ def slice_for(
         if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.FunctionDef)) and not inplace:
             needed -= bound
         needed |= set(reads(statement)) - set(stop)
-    return sorted(kept), needed
+        reached |= set(reads(statement)) & set(stop)
+    return sorted(kept), needed | reached

@@ -227,7 +227,7 @@ def _with_kept(pair: Pair, body: Sequence[Stmt], plan: _Plan, carrying: set[str]
         replace(s, again="recomputed") if s.name in redone and s.again == "as is" else s
         for s in saved
     ]
-    return replace(pair, saved=tuple(done))
+    return _with_saved(pair, tuple(done))
 
 
 def _forward_types(pair: Pair) -> dict[str, str]:
