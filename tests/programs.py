@@ -19,6 +19,14 @@ import torch
 import s2s
 
 SCALE = 1.5
+
+
+def doubled(v):
+    return 2 * v
+
+
+def bump(v):
+    v.add_(0.25)
 """
 
 UNARY = ["torch.tanh({})", "torch.sigmoid({})", "{}.sin()", "{} * 0.5", "-{}", "({} * {}).cos()"]
@@ -73,10 +81,11 @@ class Scope:
 def statement(scope: Scope, depth: int, nested: bool = False) -> None:
     """Append one random statement."""
     kinds = ["assign"] * 4 + ["rebind", "plain", "if", "for", "inplace", "helper", "unpack", "mask"]
-    kinds += ["walrus", "comprehension", "augmented", "with", "while"]
+    kinds += ["walrus", "comprehension", "augmented", "with", "while", "random", "opaque"]
+    kinds += ["called", "bumped", "pair", "scratch"]
     kind = scope.draw(kinds if not nested else ["assign", "rebind", "augmented"])
     if kind == "rebind":
-        name = scope.tensor()
+        name = scope.draw([t for t in scope.tensors if "[" not in t])
         scope.add(f"{name} = {scope.expression()}", depth)
     elif kind == "plain":
         name = scope.fresh("n")
@@ -135,13 +144,41 @@ def statement(scope: Scope, depth: int, nested: bool = False) -> None:
         name = scope.fresh()
         scope.add(f"{name} = sum([{scope.tensor()} * (x1 + 1) for x1 in range(k)], {scope.tensor()})", depth)
         scope.tensors.append(name)
+    elif kind == "random":
+        name = scope.fresh("r")
+        scope.add(f"{name} = torch.rand_like({scope.tensor()}) * {scope.expression()}", depth)
+        scope.tensors.append(name)
+    elif kind == "opaque":
+        name = scope.fresh("o")
+        scope.add(f"{name} = getattr(torch, 'sin')({scope.tensor()}) * {scope.tensor()}", depth)
+        scope.tensors.append(name)
+    elif kind == "called":
+        name = scope.fresh("c")
+        scope.add(f"{name} = doubled({scope.expression()})", depth)
+        scope.tensors.append(name)
+    elif kind == "bumped":
+        name = scope.fresh("u")
+        scope.add(f"{name} = torch.sin({scope.tensor()})", depth)
+        scope.add(f"bump({name})", depth)
+        scope.tensors.append(name)
+    elif kind == "pair":
+        name = scope.fresh("p")
+        scope.add(f"{name} = ({scope.expression()}, {scope.expression()})", depth)
+        scope.tensors += [f"{name}[0]", f"{name}[1]"]
+    elif kind == "scratch":
+        name, other = scope.fresh("s"), scope.fresh("s")
+        scope.add(f"{name} = {scope.expression()}", depth)
+        scope.add(f"{other} = torch.cos({name})", depth)
+        scope.add(f"del {name}", depth)
+        scope.tensors.append(other)
     elif kind == "with":
         name = scope.fresh()
         scope.add("with torch.no_grad():", depth)
         scope.add(f"{name} = {scope.expression()}", depth + 1)
         scope.tensors.append(name)
     else:
-        name = scope.fresh() if not nested else scope.tensor()
+        plain = [t for t in scope.tensors if "[" not in t]
+        name = scope.draw(plain) if nested else scope.fresh()
         scope.add(f"{name} = {scope.expression()}", depth)
         if not nested:
             scope.tensors.append(name)

@@ -165,7 +165,29 @@ def _carrying(pair: Pair, body: Sequence[Stmt]) -> set[str]:
         for statement in body:
             for node in _with_grad(statement.tree):
                 _carry(node, carrying)
+            for node in same_scope(statement.tree):
+                if without_grad(node):
+                    carrying.update(_renamed_in(node, carrying))
     return carrying
+
+
+def _renamed_in(block: ast.AST, carrying: Collection[str]) -> Iterator[str]:
+    """Names that a ``with torch.no_grad():`` gives to values that were there: they keep theirs."""
+    for node in same_scope(block):
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+            if any(name in carrying for name in _itself(node.value)):
+                yield from writes(node)
+
+
+def _itself(value: ast.expr) -> Iterator[str]:
+    """The names whose very object an expression may be."""
+    if isinstance(value, ast.Name):
+        yield value.id
+    elif isinstance(value, ast.IfExp):
+        yield from (*_itself(value.body), *_itself(value.orelse))
+    elif isinstance(value, (ast.Tuple, ast.List)):
+        for element in value.elts:
+            yield from _itself(element)
 
 
 def _with_grad(node: ast.AST) -> Iterator[ast.AST]:

@@ -19,7 +19,7 @@ from ..names import fresh, walk
 from ..syntax import code, from_node, handed_over
 from .lift_backward import keep_for
 
-__all__ = ["instead", "save_sizes"]
+__all__ = ["replaced", "save_sizes"]
 
 _ATTRIBUTES = {"shape": "List[int]", "dtype": "dtype", "device": "device", "ndim": "int"}
 _METHODS = {"dim": "int", "numel": "int", "size": "List[int]", "is_floating_point": "bool"}
@@ -30,7 +30,7 @@ def save_sizes(pair: Pair) -> Pair:
     for saved in pair.saved:
         found = _facts_read(pair, saved)
         if found:
-            pair = instead(pair, saved, found)
+            pair = _instead(pair, saved, found)
     return pair
 
 
@@ -75,7 +75,7 @@ def _is(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def instead(pair: Pair, saved: Saved, found: Mapping[str, tuple[str, str]]) -> Pair:
+def _instead(pair: Pair, saved: Saved, found: Mapping[str, tuple[str, str]]) -> Pair:
     """Save expressions in place of a name: ``found`` maps each to its new name and type."""
     taken = set(pair.taken)
     names = {name: fresh(name, taken) for name, _ in found.values()}
@@ -89,7 +89,7 @@ def instead(pair: Pair, saved: Saved, found: Mapping[str, tuple[str, str]]) -> P
     kept: list[Saved] = []
     for one in pair.saved:
         kept.extend(extra.values() if one.name == saved.name else [one])
-    backward = tuple(_replaced(s, texts) for s in pair.backward)
+    backward = tuple(replaced(s, texts) for s in pair.backward)
     forward = handed_over(
         pair.forward,
         [s.name for s in pair.saved],
@@ -121,7 +121,8 @@ class _Replace(cst.CSTTransformer):
         return super().on_leave(original_node, updated_node)
 
 
-def _replaced(statement: Stmt, texts: Mapping[str, str]) -> Stmt:
+def replaced(statement: Stmt, texts: Mapping[str, str]) -> Stmt:
+    """The statement with whole expressions replaced: ``{"x.shape": "x_shape"}``."""
     if not any(text in ast.unparse(statement.tree) for text in texts):
         return statement
     node = statement.node.visit(_Replace(texts))
