@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from .captures import captures, helpers_of
-from .effects import touched
 from .errors import diagnostic
 from .infer import is_plain, is_tensor
 from .ir import LISTS, Backward, Capture, Diagnostic, Rule
 from .names import changed, returns_in, root, same_scope, walk, writes
 from .parse import falls_through
+from .sharing import changes
 from .source import bindings
 from .vocabulary import (
     SCOPE_TRICKS,
@@ -200,50 +200,18 @@ def _changed_captures(rule: Rule, found: tuple[Capture, ...]) -> Iterator[Diagno
     names = {c.name for c in found if c.kind != "constant" or c.type == "Tensor"}
     for backward in rule.backwards:
         rebound = {n for s in walk(backward.tree) if isinstance(s, ast.Nonlocal) for n in s.names}
-        trees = [s.tree for s in backward.body]
-        views = _views(trees)
-        for tree in trees:
-            for node in _changing(tree):
-                target = _changed_name(rule, node)
-                origin = views.get(target, target)
-                if origin in backward.params:
-                    what = f"the output gradient {origin}"
-                elif origin in names - rebound:
-                    what = f"the captured {origin}"
-                else:
-                    continue
-                yield diagnostic(
-                    "S2S210",
-                    rule.source.span(node),
-                    f"{backward.name} of {rule.name} changes {what} in place: `{_short(node)}`",
-                    hint="autograd may use that tensor elsewhere, or run backward again; "
-                    f"compute a new value, for example from {origin}.clone()",
-                )
-
-
-def _changing(tree: ast.stmt) -> Iterator[ast.AST]:
-    for node in same_scope(tree):
-        if isinstance(node, (ast.Call, ast.AugAssign)):
-            yield node
-        elif isinstance(node, (ast.Subscript, ast.Attribute)):
-            if not isinstance(node.ctx, ast.Load):
-                yield node
-
-
-def _changed_name(rule: Rule, node: ast.AST) -> str:
-    found = bindings(rule.source.tree)
-
-    def is_module(name: str) -> bool:
-        return name not in rule.locals and name in found and found[name].kind == "import"
-
-    if isinstance(node, ast.Call):  # only this call, not those in its arguments
-        alone = ast.Call(node.func, node.args, node.keywords)
-        own = changed(alone, is_module)
-        inner = {n for a in [*node.args, *node.keywords] for n in changed(a, is_module)}
-        rest = [n for n in own if n not in inner]
-        return rest[0] if rest else ""
-    names = changed(node, is_module)
-    return names[0] if names else ""
+        roots = (names - rebound) | set(backward.params)
+        types = {n: t for n, t in rule.types if n not in backward.params}
+        body = [s.tree for s in backward.body]
+        for node, name in changes(body, roots, types, bindings(rule.source.tree)):
+            what = "the output gradient" if name in backward.params else "the captured"
+            yield diagnostic(
+                "S2S210",
+                rule.source.span(node),
+                f"{backward.name} of {rule.name} changes {what} {name} in place: `{_short(node)}`",
+                hint="autograd may use that tensor elsewhere, or run backward again; "
+                f"compute a new value, for example from {name}.clone()",
+            )
 
 
 def surely_fresh(rule: Rule) -> bool:
@@ -274,41 +242,6 @@ def surely_fresh(rule: Rule) -> bool:
     return True
 
 
-def _views(body: Iterable[ast.stmt]) -> dict[str, str]:
-    """Names that are another name, or a view of it: `h = g.view(-1)`."""
-    found: dict[str, str] = {}
-    for statement in body:
-        for node in same_scope(statement):
-            if isinstance(node, ast.Assign) and len(node.targets) == 1:
-                target = node.targets[0]
-                base = _viewed(node.value)
-                if isinstance(target, ast.Name) and base:
-                    found[target.id] = found.get(base, base)
-    return found
-
-
-def _viewed(value: ast.expr) -> str | None:
-    inner = value
-    while True:
-        if isinstance(inner, ast.Name):
-            return inner.id
-        if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute):
-            if inner.func.attr not in VIEWS or inner.func.attr == "to":
-                return None
-            inner = inner.func.value
-        elif isinstance(inner, ast.Attribute) and inner.attr in VIEWS:
-            inner = inner.value
-        elif isinstance(inner, ast.Subscript) and not _copies(inner.slice):
-            inner = inner.value
-        else:
-            return None
-
-
-def _copies(index: ast.expr) -> bool:
-    """Indexing with a name may be advanced indexing, which copies."""
-    return any(isinstance(n, (ast.Name, ast.Compare, ast.List)) for n in walk(index))
-
-
 def _short(node: ast.AST) -> str:
     text = ast.unparse(node)
     return text if len(text) <= 50 else text[:47] + "..."
@@ -319,29 +252,12 @@ def _short(node: ast.AST) -> str:
 
 def mutated_inputs(rule: Rule) -> dict[str, ast.AST]:
     """Tensor inputs that forward changes in place, with the place."""
-    tensors = {p.name for p in rule.params if not is_plain(p.type) and not p.bound}
+    tensors = [p.name for p in rule.params if not is_plain(p.type) and not p.bound]
     lifted = {b.tree for b in rule.backwards}
-    views = _views(s.tree for s in rule.body)
-    rebound: set[str] = set()
+    body = [s.tree for s in rule.body if s.tree not in lifted]
     found: dict[str, ast.AST] = {}
-    for statement in rule.body:
-        if statement.tree in lifted:
-            continue
-        for node in _changing(statement.tree):
-            name = _changed_name(rule, node)
-            base = name if name in tensors else views.get(name, name)
-            if base in tensors - rebound and base not in found:
-                found[base] = node
-        calls = touched(statement.tree, bindings(rule.source.tree), sure=True) - set(changed(statement.tree))
-        for name in sorted(calls & (tensors - rebound)):
-            found.setdefault(name, statement.tree)
-        assigned = {
-            n
-            for inner in same_scope(statement.tree)
-            if not isinstance(inner, ast.AugAssign)
-            for n in (writes(inner) if isinstance(inner, (ast.Assign, ast.For)) else ())
-        }
-        rebound |= assigned
+    for node, name in changes(body, tensors, dict(rule.types), bindings(rule.source.tree)):
+        found.setdefault(name, node)
     return found
 
 

@@ -10,7 +10,7 @@ import ast
 import functools
 from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["changed", "children", "fresh", "reads", "returns_in", "same_scope", "walk", "writes"]
+__all__ = ["UPDATES", "changed", "children", "fresh", "reads", "returns_in", "same_scope", "walk", "writes"]
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -178,7 +178,7 @@ def root(node: ast.AST) -> str | None:
     return node.id if isinstance(node, ast.Name) else None
 
 
-_PLAIN_UPDATES = {"append", "extend", "insert", "pop", "remove", "clear", "update", "sort", "add"}
+UPDATES = {"append", "extend", "insert", "pop", "remove", "clear", "update", "sort", "add"}
 
 
 def changed(
@@ -216,7 +216,7 @@ def _changed_by_call(call: ast.Call, is_module: Callable[[str], bool]) -> Iterat
     if isinstance(call.func, ast.Attribute):
         owner = root(call.func)
         if owner and not is_module(owner):
-            if (inplace and name != "requires_grad_") or name in _PLAIN_UPDATES:
+            if (inplace and name != "requires_grad_") or name in UPDATES:
                 yield owner
             return
     if inplace and call.args:

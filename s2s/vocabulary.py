@@ -69,8 +69,8 @@ SHARING = frozenset(
     """
     as_strided as_tensor atleast_1d atleast_2d bfloat16 broadcast_tensors broadcast_to chunk
     conj contiguous copy cpu cuda detach diagonal double dropout expand expand_as expand_copy
-    flatten float from_numpy get half hsplit imag leaky_relu list meshgrid moveaxis movedim
-    narrow numpy permute pop positive ravel real rearrange relu reshape reshape_as resolve_conj
+    flatten float from_numpy get half hsplit imag list meshgrid moveaxis movedim
+    narrow numpy permute pop positive ravel real rearrange reshape reshape_as resolve_conj
     select split split_with_sizes squeeze squeeze_ swapaxes swapdims t tensor_split to transpose
     tuple type type_as unbind unflatten unfold unsqueeze view view_as view_as_complex
     view_as_real vsplit zip
