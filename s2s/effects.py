@@ -24,7 +24,16 @@ from .vocabulary import (
 
 __all__ = ["carries_gradient", "doing", "may_share", "slice_for", "touched", "without_grad"]
 
-_SEEN = ("torch.", "math.", "operator.", "numpy.", "builtins.", "typing.", "itertools.")
+_SEEN = (
+    "functools.partial",
+    "torch.",
+    "math.",
+    "operator.",
+    "numpy.",
+    "builtins.",
+    "typing.",
+    "itertools.",
+)
 _UNSEEN = ("torch.ops.", "torch.load", "torch.save", "torch.manual_seed", "torch.seed")
 
 
@@ -155,7 +164,7 @@ def carries_gradient(node: ast.AST, carrying: Collection[str]) -> bool:
         parts: list[ast.AST] = [*node.args, *(k.value for k in node.keywords)]
         if isinstance(func, ast.Attribute):
             parts.append(func.value)
-        elif not isinstance(func, ast.Name):
+        else:  # a nested function may have closed over what carries
             parts.append(func)
         return any(carries_gradient(p, carrying) for p in parts)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.Invert)):

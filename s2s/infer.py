@@ -200,7 +200,7 @@ def types_after(body: Iterable[ast.stmt], types: Types, bindings: Bindings) -> d
     bound: set[str] = set(types)
     for statement in body:
         _assign(statement, known, bound, bindings)
-    return known
+    return {name: "" if type_ == _EMPTY_LIST else type_ for name, type_ in known.items()}
 
 
 def _bind(name: str, type_: str, known: dict[str, str], bound: set[str]) -> None:
@@ -221,6 +221,9 @@ def _assign(node: ast.AST, known: dict[str, str], bound: set[str], bindings: Bin
     elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
         mixed = ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value)
         _bind(node.target.id, infer(mixed, known, bindings), known, bound)
+    elif isinstance(node, ast.Expr):
+        _append(node.value, known, bindings)
+        _walrus(node.value, known, bound, bindings)
     elif isinstance(node, (ast.For, ast.AsyncFor)):
         _bind_target(node.target, _element(infer(node.iter, known, bindings)), None, known, bound)
         for statement in [*node.body, *node.orelse]:
@@ -240,6 +243,26 @@ def _assign(node: ast.AST, known: dict[str, str], bound: set[str], bindings: Bin
     elif not isinstance(node, (ast.AsyncFunctionDef, ast.Lambda)):
         for child in children(node):
             _assign(child, known, bound, bindings)
+
+
+def _append(node: ast.expr, known: dict[str, str], bindings: Bindings) -> None:
+    """``parts.append(t)``: what an empty list is filled with."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return
+    owner = node.func.value
+    if node.func.attr != "append" or not isinstance(owner, ast.Name) or len(node.args) != 1:
+        return
+    before = known.get(owner.id, "")
+    part = infer(node.args[0], known, bindings)
+    part = "Tensor" if part == "IntTensor" else part
+    if before == _EMPTY_LIST:
+        known[owner.id] = f"List[{part}]" if part else ""
+    elif before.startswith("List["):
+        joined = join(before[5:-1], part)
+        known[owner.id] = f"List[{joined}]" if joined else ""
+
+
+_EMPTY_LIST = "List[]"
 
 
 def _walrus(node: ast.AST, known: dict[str, str], bound: set[str], bindings: Bindings) -> None:
@@ -295,7 +318,10 @@ def infer(node: ast.expr, types: Types, bindings: Bindings) -> str:
         parts = [infer(e, types, bindings) for e in node.elts]
         return f"Tuple[{', '.join(parts)}]" if parts and all(parts) else ""
     if isinstance(node, ast.List):
-        part = _fold([infer(e, types, bindings) for e in node.elts]) if node.elts else ""
+        if not node.elts:
+            return _EMPTY_LIST
+        part = _fold([infer(e, types, bindings) for e in node.elts])
+        part = "Tensor" if part == "IntTensor" else part
         return f"List[{part}]" if part else ""
     if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
         return _comprehension(node, types, bindings)
@@ -338,7 +364,9 @@ def _global_type(name: str, bindings: Bindings) -> str:
         rest = {key: b for key, b in bindings.items() if key != name}
         type_ = infer(binding.value, {}, rest)
         # a module-level list or dict may hold anything by the time it is read
-        return type_ if type_ in PLAIN - {"object", "None"} or type_ == "Tensor" else ""
+        unchanging = type_ in PLAIN - {"object", "None"} or type_ == "Tensor"
+        fixed = type_.startswith("Tuple[") and is_plain(type_) and "object" not in type_
+        return type_ if unchanging or fixed else ""
     found = origin(ast.Name(name, ast.Load()), bindings)
     if found and found.startswith("math."):
         return "float"
@@ -447,6 +475,8 @@ def _known_call(path: str, node: ast.Call, types: Types, bindings: Bindings) -> 
         return _TORCH_PLAIN[name]
     if "autograd" in scope or name.startswith("_") or scope == "torch.func":
         return ""
+    if name[:1].isupper():  # a class: modules, distributions; tensors but for a few
+        return "Tensor" if name in ("Tensor", "Parameter") or name.endswith("Tensor") else "object"
     return _method(name, "Tensor", node, types, bindings)
 
 

@@ -238,6 +238,11 @@ class Pair:
         """The parameter that holds any number of tensors: ``*ts``, or a list of them."""
         return next((p.name for p in self.params if p.type in LISTS), None)
 
+    def params_of(self, type_: str) -> tuple[int, ...]:
+        """The positions among ``arguments`` of the parameters of a type."""
+        wanted = {p.name for p in self.params if p.type == type_ and not p.bound}
+        return tuple(i for i, name in enumerate(self.arguments) if name in wanted)
+
     @property
     def slots(self) -> tuple[bool, ...]:
         """For each argument of forward: does backward return a gradient for it?"""

@@ -10,7 +10,18 @@ import ast
 import functools
 from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["UPDATES", "changed", "children", "fresh", "reads", "returns_in", "same_scope", "walk", "writes"]
+__all__ = [
+    "UPDATES",
+    "changed",
+    "children",
+    "fresh",
+    "reads",
+    "returns_in",
+    "root",
+    "same_scope",
+    "walk",
+    "writes",
+]
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)

@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 
 from .check import surely_fresh
 from .emit.layout import is_list_output
-from .emit.op import operator_name, schema
+from .emit.op import operator_name, schema, schema_order
 from .errors import TransformError, diagnostic
 
 if TYPE_CHECKING:
@@ -152,8 +152,8 @@ def _apart(out: Any, args: Sequence[Any]) -> Any:
 
 def _order(compiled: Compiled) -> list[str]:
     """The names of the operator's arguments."""
-    pair = compiled.pair
-    return [p.name for p in pair.params] + [c.name for c in pair.constants if c.lifted]
+    first, by_name = schema_order(compiled.pair)
+    return [*first, *by_name]
 
 
 def _flat(compiled: Compiled, given: dict[str, Any]) -> list[Any]:
@@ -179,9 +179,8 @@ def call(compiled: Compiled, args: Sequence[Any]) -> Any:
         raise no_operator(compiled)
     given = named(compiled, args)
     pair = compiled.pair
-    keywords = {p.name: given[p.name] for p in pair.params if p.kind == "keyword-only"}
-    keywords |= {c.name: given[c.name] for c in pair.constants if c.lifted}
-    out = compiled.op(*(given[n] for n in _order(compiled) if n not in keywords), **keywords)
+    first, by_name = schema_order(pair)
+    out = compiled.op(*(given[n] for n in first), **{n: given[n] for n in by_name})
     one = len(pair.outputs) == 1 and not pair.single
     return (out,) if one else out
 

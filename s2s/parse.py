@@ -26,7 +26,7 @@ def parse(source: Source) -> Rule:
     function = source.function
     _refuse_kinds(source)
     assert isinstance(function, ast.FunctionDef)
-    node = _libcst_function(source)
+    node, function = _unmangled(source, _libcst_function(source), function)
     body = pair_up(node, function)
     if body and _is_docstring(body[0]):
         body = body[1:]
@@ -98,6 +98,49 @@ def _libcst_function(source: Source) -> cst.FunctionDef:
         node = node.body.body[0]
     assert isinstance(node, cst.FunctionDef)
     return node
+
+
+class _Unmangle(cst.CSTTransformer):
+    """``self.__k`` in a class means ``self._Layer__k``; lifted out it has to say so."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+
+    def leave_Attribute(
+        self, original_node: cst.Attribute, updated_node: cst.Attribute
+    ) -> cst.Attribute:
+        name = updated_node.attr.value
+        if not _is_private(name):
+            return updated_node
+        return updated_node.with_changes(attr=cst.Name(f"{self.prefix}{name}"))
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("__") and not name.endswith("__")
+
+
+def _unmangled(
+    source: Source, node: cst.FunctionDef, function: ast.FunctionDef
+) -> tuple[cst.FunctionDef, ast.FunctionDef]:
+    """The function with the private names of its class written out."""
+    private = [n for n in walk(function) if isinstance(n, ast.Attribute) and _is_private(n.attr)]
+    if not private:
+        return node, function
+    classes = [outer for outer in source.enclosing if isinstance(outer, ast.ClassDef)]
+    if not classes:
+        problem = diagnostic(
+            "S2S216",
+            source.span(private[0]),
+            f"{source.name} reads .{private[0].attr}, which inside a class is another name",
+            hint=f'write getattr(..., "{private[0].attr}")',
+        )
+        raise TransformError([problem])
+    prefix = "_" + classes[-1].name.lstrip("_")
+    changed = node.visit(_Unmangle(prefix))
+    assert isinstance(changed, cst.FunctionDef)
+    for attribute in private:  # the tree is this source's own, and every reader wants this name
+        attribute.attr = f"{prefix}{attribute.attr}"
+    return changed, function
 
 
 def pair_up(node: cst.FunctionDef, tree: ast.FunctionDef) -> tuple[Stmt, ...]:

@@ -17,6 +17,7 @@ from . import load, operator, pipeline, scripted
 from .emit.call import CELLS, emit_call, scripted_order, watched
 from .emit.eager import attribute, hidden
 from .emit.func import extra_outputs
+from .errors import TransformError
 from .ir import Emitted, Pair, Rule
 from .parse import retyped
 
@@ -47,6 +48,7 @@ class Compiled:
         self.defaults = defaults
         self.texts: dict[str, Emitted] = {}
         self._finals: dict[str, Pair] = {}
+        self.script_error: TransformError | None = None
         self.variants: dict[tuple[str, ...], Compiled] = {}
         self.Function: type[torch.autograd.Function] = self._made("eager")[0]
         self.run: _Apply = self._made("op")[0]
@@ -368,9 +370,9 @@ class Constants(types.ModuleType):
 def _refuse_trainable(compiled: Compiled, name: str, path: tuple[str, ...], value: Any) -> None:
     shown = name
     steps = [(shown, value)] if not path or isinstance(value, Tensor) else []
-    for attribute in path:
-        value = getattr(value, attribute, None)
-        shown = f"{shown}.{attribute}"
+    for step in path:
+        value = getattr(value, step, None)
+        shown = f"{shown}.{step}"
         steps.append((shown, value))
     for where, found in steps:
         if isinstance(found, Tensor):
@@ -436,6 +438,8 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
     extra = compiled._hidden("eager")
     count, single = len(compiled.pair.outputs), compiled.pair.single
 
+    plain = compiled.pair.params_of("Tensor"), compiled.pair.params_of("Optional[Tensor]")
+
     def transformed(*args: Any) -> Any:
         if is_compiling():
             if is_exporting() or _transforms_active():
@@ -449,6 +453,11 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
                 f"{compiled.pair.name} changes an input in place: it has no form for function "
                 "transforms and forward-mode AD. Return a new tensor instead"
             )
+        for index in (*plain[0], *plain[1]):
+            given = args[index]
+            if not isinstance(given, Tensor) and (given is not None or index in plain[0]):
+                refuse_nested(compiled, args)  # no tensor where one was expected: f(x, 3.0)
+                return compiled.variant(args).module.transformed(*args)
         for name, value in zip(compiled.pair.arguments, args):
             if not isinstance(value, Tensor) and holds_tensor(value):
                 raise TypeError(

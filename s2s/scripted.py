@@ -36,6 +36,8 @@ class Scripted:
     def _pair(self) -> tuple[ScriptFunction, ScriptFunction]:
         emitted = self._compiled.text("torchscript")
         load.register(emitted)
+        if self._compiled.script_error is not None:
+            raise self._compiled.script_error
         forward, backward = self._compiled.pair_functions
         return script(self._compiled, emitted, forward), script(self._compiled, emitted, backward)
 
@@ -57,7 +59,8 @@ def typed(compiled: Compiled) -> Emitted:
     plain = pipeline.emit(compiled.pair, "torchscript", literals=literals)
     try:
         return pipeline.emit(compiled.pair, "torchscript", _found(compiled, literals), literals)
-    except TransformError:
+    except TransformError as error:
+        compiled.script_error = error
         return plain
 
 

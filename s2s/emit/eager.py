@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from ..infer import is_tensor_tuple
+from ..infer import infer, is_tensor_tuple, types_after
 from ..ir import Emitted, Pair, Saved, Stmt, replace
 from ..names import fresh, walk, writes
+from ..source import bindings
 from ..syntax import (
     code,
     listed,
@@ -38,6 +39,7 @@ __all__ = [
     "emit_eager",
     "grads_as_list",
     "hidden",
+    "objects_refused",
     "padded",
     "returned",
     "save_statements",
@@ -202,6 +204,25 @@ def hidden(pair: Pair) -> list[str]:
     return [s.name for s in pair.saved if s.again == "refused" and s.keep in ("tensor", "either")]
 
 
+def objects_refused(pair: Pair, ctx: str) -> list[str]:
+    """A kept object that is no tensor cannot be watched for a second derivative: it raises where
+    one is prepared."""
+    texts: list[str] = []
+    for saved in pair.saved:
+        if saved.again != "refused" or saved.keep == "tensor":
+            continue
+        message = (
+            f"{pair.name}: with create_graph or function transforms backward would differentiate "
+            f"through {saved.name}, which is not computed twice: {saved.why}"
+        )
+        value = f"{ctx}.{attribute(saved)}"
+        test = f"{pair.torch}.is_grad_enabled()"
+        if saved.keep == "either":
+            test += f" and {value} is not None"
+        texts += [f"if {test}:", f"    raise RuntimeError({message!r})"]
+    return texts
+
+
 def hidden_grads(pair: Pair) -> list[str]:
     """The names of the gradients of the hidden outputs."""
     return [fresh(f"grad_{name}", pair.taken) for name in hidden(pair)]
@@ -216,7 +237,7 @@ def backward_lines(pair: Pair, ctx: str) -> list[Line]:
     unpack, direct = unpack_statements(pair, ctx, body)
     direct["needs_input_grad"] = f"{ctx}.needs_input_grad"
     body = list(replace_returns(body, lambda node, _: padded(pair, ctx, node)))
-    lines = own(*raises(pair, ctx), *grads_as_list(pair), *unpack)
+    lines = own(*raises(pair, ctx), *objects_refused(pair, ctx), *grads_as_list(pair), *unpack)
     return lines + statement_lines(_tidy_first(body), direct)
 
 
@@ -334,6 +355,10 @@ def padded(pair: Pair, ctx: str, node: cst.Return) -> list[cst.BaseSmallStatemen
     if isinstance(value, cst.List):
         value = cst.Tuple(value.elements, lpar=[], rpar=[])
         node = cst.Return(value)
+    if isinstance(value, (cst.Name, cst.Call, cst.ListComp)) and sum(pair.slots) > 1:
+        if _is_list(pair, value):
+            value = as_tuple(value)
+            node = cst.Return(value)
     as_taken = pair.listed is None or any(p.kind == "variadic" for p in pair.params)
     if all(pair.slots) and as_taken:
         return [node]
@@ -356,6 +381,15 @@ def padded(pair: Pair, ctx: str, node: cst.Return) -> list[cst.BaseSmallStatemen
             element = cst.StarredElement(_spread(pair, ctx, element.value))
         elements.append(_comma_free(element))
     return [*before, cst.Return(cst.Tuple(elements, lpar=[], rpar=[]))]
+
+
+def _is_list(pair: Pair, value: cst.BaseExpression) -> bool:
+    """Does backward return its gradients in a list?"""
+    trees = [s.tree for s in pair.backward]
+    start = {s.name: s.type for s in pair.saved} | dict.fromkeys(pair.grads, "Tensor")
+    found = bindings(pair.source.tree)
+    tree = ast.parse(code(value).strip(), mode="eval").body
+    return infer(tree, types_after(trees, start, found), found).startswith("List[")
 
 
 def _spread(pair: Pair, ctx: str, value: cst.BaseExpression) -> cst.BaseExpression:

@@ -18,6 +18,7 @@ from ..syntax import code, listed, replace_returns, returning, split_return
 from .eager import (
     as_tuple,
     grads_as_list,
+    objects_refused,
     padded,
     returned,
     save_statements,
@@ -169,6 +170,9 @@ def _named_outputs(pair: Pair, extra: Sequence[Saved]) -> tuple[list[str], list[
     """Names for the outputs in setup_context, and the statements that bind them."""
     outputs = [o.name or f"out_{i}" for i, o in enumerate(pair.outputs)]
     outputs = [n if n not in pair.arguments else f"{n}_out" for n in outputs]
+    for index, name in enumerate(outputs):  # one that is returned twice
+        if name in outputs[:index]:
+            outputs[index] = fresh(name, set(pair.taken) | set(outputs))
     if pair.single and not extra:
         if outputs[0] in {s.name for s in pair.saved}:
             return outputs, [f"{outputs[0]} = output"]
@@ -210,7 +214,9 @@ def _backward(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
             texts += _zeros(pair, ctx)
     unpack, direct = unpack_statements(pair, ctx, pair.backward)
     body = replace_returns(pair.backward, lambda node, _: padded(pair, ctx, node))
-    return own(*texts, *grads_as_list(pair), *unpack) + statement_lines(body, direct)
+    return own(
+        *texts, *objects_refused(pair, ctx), *grads_as_list(pair), *unpack
+    ) + statement_lines(body, direct)
 
 
 def _message(pair: Pair, saved: Saved) -> str:
@@ -278,10 +284,20 @@ def _jvp(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
     if is_list_output(pair):
         results = [f"*{out}"]
     for saved in extra:
-        poison = saved.again == "refused" and saved.keep == "tensor"
-        nan = f'{torch}.full_like({saved.name}, float("nan"))'
-        results.append(nan if poison else "None")
+        results.append(_extra_tangent(pair, saved))
     return lines + own(returning(results))
+
+
+def _extra_tangent(pair: Pair, saved: Saved) -> str:
+    """The tangent of an extra output: none, or nan where a second derivative would be wrong."""
+    nan = f'{pair.torch}.full_like({saved.name}, float("nan"))'
+    if saved.keep == "tensor":
+        return nan if saved.again == "refused" else "None"
+    if saved.keep != "either":
+        return "None"
+    test = f"isinstance({saved.name}, {pair.torch}.Tensor) and {saved.name}.is_floating_point()"
+    zero = f"{pair.torch}.zeros_like({saved.name})"
+    return f"{nan if saved.again == 'refused' else zero} if {test} else None"
 
 
 def _as_tuple(pair: Pair, ctx: str, node: cst.Return) -> list[cst.BaseSmallStatement]:

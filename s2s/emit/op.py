@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from ..ir import Emitted, Pair, Param
+from ..ir import LISTS, Emitted, Pair, Param
 from ..syntax import replace_returns, split_return
 from .eager import as_tuple, returned, tidy
 from .layout import (
@@ -21,7 +21,7 @@ from .layout import (
     statement_lines,
 )
 
-__all__ = ["emit_op", "operator_name", "schema"]
+__all__ = ["emit_op", "operator_name", "schema", "schema_order"]
 
 _SCALARS = {"int": "SymInt", "float": "float", "bool": "bool", "str": "str", "number": "Scalar"}
 _SCALARS |= {"complex": "complex", "dtype": "ScalarType", "device": "Device", "Tensor": "Tensor"}
@@ -42,29 +42,34 @@ def operator_name(pair: Pair) -> str:
 
 def schema(pair: Pair) -> str | None:
     """The operator's schema, or None where a parameter or output has no type in one."""
-    parts: list[str] = []
-    starred = False
-    for param in pair.params:
-        type_ = _schema_type(param)
-        if type_ is None:
-            return None
-        if param.kind == "keyword-only" and not starred:
-            parts.append("*")
-            starred = True
-        parts.append(f"{type_} {param.name}{_schema_default(param)}")
-    lifted = [c for c in pair.constants if c.lifted]
-    if lifted and not starred:
-        parts.append("*")
-    for constant in lifted:
-        known = _plain_type(constant.type)
-        if known is None:
-            return None
-        parts.append(f"{known} {constant.name}")
+    types = {p.name: _schema_type(p) for p in pair.params}
+    types |= {c.name: _plain_type(c.type) for c in pair.constants if c.lifted}
+    defaults = {p.name: _schema_default(p) for p in pair.params}
+    if None in types.values():
+        return None
+    first, named = schema_order(pair)
+    shown = [f"{types[n]} {n}{defaults.get(n, '')}" for n in (*first, *named)]
+    parts = [*shown[: len(first)], *(["*"] if named else []), *shown[len(first) :]]
     if pair.dirty or any(not _is_tensor_output(o.type) for o in pair.outputs):
         return None
     outputs = ["Tensor[]" if is_list_output(pair) else "Tensor"] * len(pair.outputs)
     returns = outputs[0] if pair.single else f"({', '.join(outputs)})"
     return f"{operator_name(pair)}({', '.join(parts)}) -> {returns}"
+
+
+def schema_order(pair: Pair) -> tuple[list[str], list[str]]:
+    """The operator's arguments by position, and those by name.
+
+    Tensors go by position, keyword-only ones too: vmap takes them in no other way.
+    """
+    tensors = ("Tensor", "Optional[Tensor]", *LISTS)
+    by_name = [p for p in pair.params if p.kind == "keyword-only" and p.type not in tensors]
+    first = [p for p in pair.params if p not in by_name]
+    if any(p.kind == "keyword-only" and p.default is None for p in first):
+        # no default may stand in front of a keyword-only tensor without one
+        first.sort(key=lambda p: p.default is not None)
+    lifted = [c.name for c in pair.constants if c.lifted]
+    return [p.name for p in first], [*(p.name for p in by_name), *lifted]
 
 
 def _is_tensor_output(type_: str) -> bool:

@@ -26,7 +26,15 @@ from ..ir import LISTS, Backward, Capture, Constant, Keep, Pair, Rule, Saved, St
 from ..names import fresh, reads, returns_in, walk, writes
 from ..parse import nested_nodes, values_of
 from ..source import bindings
-from ..syntax import block, from_node, make, rename, replace_returns, standalone
+from ..syntax import (
+    block,
+    from_node,
+    make,
+    rename,
+    replace_returns,
+    standalone,
+    without_blank_lines,
+)
 
 __all__ = ["keep_for", "lift_backward"]
 
@@ -91,6 +99,9 @@ def _needs_branch(rule: Rule) -> bool:
     if len(rule.backwards) > 1:
         return True
     tree = rule.backwards[0].tree
+    for value in map(_last, returns_in([s.tree for s in rule.body])):
+        if isinstance(value, ast.Name) and set(values_of(rule.body, value.id)) != {tree}:
+            return True  # it goes by another name too
     if isinstance(tree, ast.FunctionDef):
         return False
     for statement in rule.body:
@@ -135,9 +146,14 @@ class _Lift(cst.CSTTransformer):
     def leave_IndentedBlock(
         self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
     ) -> cst.IndentedBlock:
-        if updated_node.body:
-            return updated_node
-        return updated_node.with_changes(body=[make("pass").node])
+        body = list(updated_node.body)
+        if not body:
+            return updated_node.with_changes(body=[make("pass").node])
+        if any(node in self.numbers for node in original_node.body):
+            last = body[-1]  # what followed the def stands alone now
+            if isinstance(last, cst.BaseStatement):
+                body[-1] = without_blank_lines(last)
+        return updated_node.with_changes(body=body)
 
 
 def _forward(rule: Rule, saved: list[str], branch: str | None) -> tuple[Stmt, ...]:

@@ -74,7 +74,9 @@ def _intermediates(pair: Pair, plain_too: bool) -> list[Saved]:
     return [
         s
         for s in pair.saved
-        if s.name in bound and s.name not in outputs and (plain_too or s.keep != "plain")
+        if s.name in bound
+        and s.name not in outputs
+        and (plain_too or s.keep != "plain" or s.type == "object")  # an object may hold tensors
     ]
 
 

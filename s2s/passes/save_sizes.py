@@ -110,9 +110,7 @@ class _Replace(cst.CSTTransformer):
         self.texts = texts
 
     def on_leave(self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT) -> object:  # type: ignore[override]
-        if isinstance(
-            original_node, (cst.Attribute, cst.Call, cst.Comparison, cst.Subscript)
-        ):
+        if isinstance(original_node, (cst.Attribute, cst.Call, cst.Comparison, cst.Subscript)):
             bare = original_node.with_changes(lpar=[], rpar=[])
             new = self.texts.get(" ".join(code(bare).split()))
             if new is not None:
