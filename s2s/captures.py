@@ -229,11 +229,25 @@ def _file_table(text: str, file: str) -> Table:
 
 def _table(source: Source) -> Table:
     """The scope of the decorated function."""
-    table = _file_table(source.text, source.file)
+    path: list[tuple[str, int]] = []
     for outer in (*source.enclosing, source.function):
         assert isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-        table = _child(table, outer.name, outer.lineno)
-    return table
+        path.append((outer.name, outer.lineno))
+    return _scope(source.text, source.file, tuple(path))
+
+
+@functools.lru_cache(maxsize=64)
+def _scope(text: str, file: str, path: tuple[tuple[str, int], ...]) -> Table:
+    if not path:
+        return _file_table(text, file)
+    name, line = path[-1]
+    return _child(_scope(text, file, path[:-1]), name, line)
+
+
+@functools.lru_cache(maxsize=256)
+def _inner(table: Table) -> tuple[Table, ...]:
+    """The scopes right inside; symtable makes them anew at every question."""
+    return tuple(table.get_children())
 
 
 def _child(table: Table, name: str, line: int, skip: int = 0) -> Table:
@@ -247,7 +261,7 @@ def _child(table: Table, name: str, line: int, skip: int = 0) -> Table:
 
 def _descend(table: Table) -> Iterator[Table]:
     """Inner scopes, through those that hold no functions of the user's (type parameters)."""
-    for child in table.get_children():
+    for child in _inner(table):
         yield child
         if child.get_type() not in ("function", "class"):
             yield from _descend(child)
@@ -274,7 +288,7 @@ def _nested_table(source: Source, tree: ast.FunctionDef | ast.Lambda) -> Table:
 
 
 def _all_tables(table: Table) -> Iterator[Table]:
-    for child in table.get_children():
+    for child in _inner(table):
         yield child
         yield from _all_tables(child)
 

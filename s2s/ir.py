@@ -8,6 +8,7 @@ with tuples inside, so that a pass cannot change what an earlier stage still hol
 from __future__ import annotations
 
 import ast
+import functools
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -29,6 +30,7 @@ __all__ = [
     "Span",
     "Stage",
     "Stmt",
+    "lines_of",
     "replace",
 ]
 
@@ -74,6 +76,12 @@ class Stmt:
     line: int = 0
 
 
+@functools.lru_cache(maxsize=64)
+def lines_of(text: str) -> tuple[str, ...]:
+    """The lines of a file, split once for all its functions."""
+    return tuple(text.split("\n"))
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """The text of one file and the function of it that is compiled."""
@@ -103,7 +111,7 @@ class Source:
 
     def line_span(self, line: int) -> Span:
         """The place of a line."""
-        lines = self.text.split("\n")
+        lines = lines_of(self.text)
         return Span(self.file, line, 1, lines[line - 1] if 0 < line <= len(lines) else "")
 
 

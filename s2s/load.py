@@ -22,9 +22,9 @@ def register(emitted: Emitted) -> Emitted:
     """
     number = 0
     file = emitted.file
+    lines = emitted.text.splitlines(keepends=True)
     while True:
         entry = linecache.cache.get(file)
-        lines = emitted.text.splitlines(keepends=True)
         if entry is None or list(entry[2]) == lines:  # type: ignore[misc]
             break
         number += 1
@@ -33,15 +33,28 @@ def register(emitted: Emitted) -> Emitted:
     return replace(emitted, file=file)
 
 
+_OWNERS: dict[str, int] = {}  # how many living functions run the text of a name
+
+
 def forget_with(owner: object, emitted: Emitted) -> None:
-    """When ``owner`` is gone, drop the text it ran, if the name still stands for that text."""
-    weakref.finalize(owner, forget, emitted)
+    """When the last ``owner`` of a text is gone, drop it from linecache."""
+    _OWNERS[emitted.file] = _OWNERS.get(emitted.file, 0) + 1
+    weakref.finalize(owner, _released, emitted)
+
+
+def _released(emitted: Emitted) -> None:
+    _OWNERS[emitted.file] -= 1
+    if not _OWNERS[emitted.file]:
+        del _OWNERS[emitted.file]
+        forget(emitted)
 
 
 def forget(emitted: Emitted) -> None:
-    """Drop a text from linecache, if its name still stands for it."""
+    """Drop a text from linecache, unless a function runs it or the name stands for another."""
     entry = linecache.cache.get(emitted.file)
-    if entry is not None and "".join(entry[2]) == emitted.text:  # type: ignore[misc]
+    if entry is None or emitted.file in _OWNERS:
+        return
+    if "".join(entry[2]) == emitted.text:  # type: ignore[misc]
         del linecache.cache[emitted.file]
 
 

@@ -9,7 +9,7 @@ import libcst as cst
 
 from .errors import TransformError, diagnostic
 from .infer import from_annotation, infer, types_after
-from .ir import LISTS, Backward, Diagnostic, Output, Param, Rule, Source, Stmt, replace
+from .ir import LISTS, Backward, Diagnostic, Output, Param, Rule, Source, Stmt, lines_of, replace
 from .names import returns_in, same_scope, walk, writes
 from .source import Binding, bindings
 from .syntax import standalone
@@ -87,8 +87,7 @@ def _refuse_kinds(source: Source) -> None:
 def _libcst_function(source: Source) -> cst.FunctionDef:
     """The function alone, parsed by libcst, at whatever depth it stands."""
     function = source.function
-    lines = source.text.splitlines(keepends=True)
-    text = "".join(lines[function.lineno - 1 : function.end_lineno])
+    text = "\n".join(lines_of(source.text)[function.lineno - 1 : function.end_lineno])
     if text[:1].isspace():
         text = "if True:\n" + text
     if not text.endswith("\n"):
@@ -237,7 +236,7 @@ def _written(source: Source, node: ast.expr) -> str:
     """An expression as the user wrote it: `1e-5`, not `1e-05`."""
     if node.lineno != node.end_lineno:
         return ast.unparse(node)
-    line = source.text.split("\n")[node.lineno - 1].encode()
+    line = lines_of(source.text)[node.lineno - 1].encode()
     return line[node.col_offset : node.end_col_offset].decode()
 
 

@@ -21,10 +21,20 @@ from .errors import TransformError
 from .ir import Emitted, Pair, Rule
 from .parse import retyped
 
-__all__ = ["Compiled"]
+__all__ = ["Compiled", "Prepared"]
 
 _transforms_active = torch._C._are_functorch_transforms_active
 _Apply = Callable[..., Any]
+
+
+class Prepared:
+    """What does not depend on the values around a function: all products of a factory share it."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.pair = pipeline.lift(rule)
+        self.texts: dict[str, Emitted] = {}
+        self.finals: dict[str, Pair] = {}
 
 
 class Compiled:
@@ -36,18 +46,18 @@ class Compiled:
 
     def __init__(
         self,
-        rule: Rule,
+        prepared: Prepared,
         scope: dict[str, Any],
         cells: Mapping[str, types.CellType],
         defaults: tuple[tuple[Any, ...] | None, dict[str, Any] | None],
     ) -> None:
-        self.rule = rule
-        self.pair = pipeline.lift(rule)
+        self.rule = prepared.rule
+        self.pair = prepared.pair
         self.scope = scope
         self.cells = cells
         self.defaults = defaults
         self.texts: dict[str, Emitted] = {}
-        self._finals: dict[str, Pair] = {}
+        self._prepared = prepared
         self.script_error: TransformError | None = None
         self.variants: dict[tuple[str, ...], Compiled] = {}
         self.Function: type[torch.autograd.Function] = self._made("eager")[0]
@@ -61,20 +71,24 @@ class Compiled:
     def text(self, form: str) -> Emitted:
         """The text of a form, entered in linecache the first time."""
         if form not in self.texts:
-            if form == "call":
-                emitted = emit_call(self.pair)
-            elif form == "torchscript":
-                emitted = scripted.typed(self)
-            else:
-                emitted = pipeline.printed(self.final(form), form)
-            self.texts[form] = load.register(emitted)
+            self.texts[form] = load.register(self._printed(form))
+            load.forget_with(self, self.texts[form])
         return self.texts[form]
+
+    def _printed(self, form: str) -> Emitted:
+        if form == "torchscript":  # it writes down what outside names are now
+            return scripted.typed(self)
+        known = self._prepared.texts
+        if form not in known:
+            call = form == "call"
+            known[form] = emit_call(self.pair) if call else pipeline.printed(self.final(form), form)
+        return known[form]
 
     def final(self, form: str) -> Pair:
         """The pair that a form is printed from."""
-        if form not in self._finals:
-            self._finals[form] = pipeline.stages(self.pair, form)[-1].pair
-        return self._finals[form]
+        if form not in self._prepared.finals:
+            self._prepared.finals[form] = pipeline.stages(self.pair, form)[-1].pair
+        return self._prepared.finals[form]
 
     def _made(self, form: str) -> tuple[Any, ...]:
         emitted = self.text(form)
@@ -215,7 +229,7 @@ class Compiled:
         if kinds not in self.variants:
             given = {n: k for n, k in zip(names, kinds) if k}
             rule = retyped(self.rule, given)
-            self.variants[kinds] = Compiled(rule, self.scope, self.cells, self.defaults)
+            self.variants[kinds] = Compiled(Prepared(rule), self.scope, self.cells, self.defaults)
         return self.variants[kinds]
 
 

@@ -175,16 +175,25 @@ def _bound_by(statement: ast.stmt) -> Iterator[tuple[str, Binding]]:
         yield statement.target.id, Binding("data")
 
 
-def _functions(
-    node: ast.AST, enclosing: tuple[ast.stmt, ...] = ()
+@functools.lru_cache(maxsize=64)
+def _functions(tree: ast.Module) -> tuple[tuple[Function, tuple[ast.stmt, ...]], ...]:
+    """Every function of a file with what encloses it. Kept, as the next function of the file
+    asks again."""
+    return tuple(_functions_in(tree, ()))
+
+
+def _functions_in(
+    node: ast.AST, enclosing: tuple[ast.stmt, ...]
 ) -> Iterator[tuple[Function, tuple[ast.stmt, ...]]]:
-    for child in ast.iter_child_nodes(node):
-        inner = enclosing
-        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield child, enclosing
-        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            inner = (*enclosing, child)
-        yield from _functions(child, inner)
+    for part in ("body", "handlers", "orelse", "finalbody", "cases"):  # statements hold functions
+        inside = getattr(node, part, [])
+        for child in inside if isinstance(inside, list) else ():
+            inner = enclosing
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield child, enclosing
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                inner = (*enclosing, child)
+            yield from _functions_in(child, inner)
 
 
 def _qualname(function: Function, enclosing: tuple[ast.stmt, ...]) -> str:
@@ -218,18 +227,19 @@ def _compile_alone(source: Source, code: types.CodeType) -> types.CodeType | Non
     tree: ast.stmt = bare
     for outer in reversed(source.enclosing):
         if isinstance(outer, ast.ClassDef):
-            tree = ast.ClassDef(outer.name, [], [], [tree], [])
+            tree = ast.copy_location(ast.ClassDef(outer.name, [], [], [tree], []), function)
             if sys.version_info >= (3, 12):
                 tree.type_params = []
     if code.co_freevars:
         maker = ast.parse("def _(): pass").body[0]
         assert isinstance(maker, ast.FunctionDef)
-        maker.args.args = [ast.arg(name) for name in code.co_freevars if name != "__class__"]
+        names = [name for name in code.co_freevars if name != "__class__"]
+        maker.args.args = [ast.copy_location(ast.arg(name), function) for name in names]
         maker.body = [tree]
         tree = maker
     # CPython compiles calls of imported names in its own way
     imports = [s for s in _top_level(source.tree.body) if isinstance(s, _IMPORTS)]
-    module = ast.fix_missing_locations(ast.Module([*imports, tree], []))
+    module = ast.Module([*imports, tree], [])
     try:
         flags = code.co_flags & _FUTURE
         outer_code = compile(module, source.file, "exec", flags=flags, dont_inherit=True)

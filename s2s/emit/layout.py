@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import libcst as cst
 
-from ..ir import LISTS, Emitted, Pair, Param, Stmt
+from ..ir import LISTS, Emitted, Pair, Param, Stmt, lines_of
 from ..names import fresh, walk
 from ..syntax import code, renamed_text
 
@@ -129,7 +129,7 @@ def _users_lines(pair: Pair, lines: Sequence[Line]) -> Iterator[int]:
     function = pair.source.function
     first, last = function.lineno, function.end_lineno or function.lineno
     places: dict[str, list[int]] = {}
-    rows = pair.source.text.split("\n")[first - 1 : last]
+    rows = lines_of(pair.source.text)[first - 1 : last]
     for number, row in enumerate(rows, first):
         places.setdefault(row.strip(), []).append(number)
     for line in lines:

@@ -1,0 +1,1 @@
+"""What s2s costs beside hand-written code: ``python -m benchmarks``."""

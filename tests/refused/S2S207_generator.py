@@ -1,0 +1,32 @@
+"""A generator."""
+
+import torch
+
+import s2s
+
+
+def refused():
+    @s2s.autograd_script
+    def double(x):  # S2S207 here
+        def backward(g):
+            return 2 * g
+
+        yield x
+        return 2 * x, backward
+
+    return double
+
+
+def corrected():
+    @s2s.autograd_script
+    def double(x):
+        def backward(g):
+            return 2 * g
+
+        return 2 * x, backward
+
+    return double
+
+
+def inputs():
+    return (torch.tensor([0.5, -1.5], dtype=torch.double),)
