@@ -13,10 +13,7 @@ from .names import changed, returns_in, root, same_scope, walk, writes
 from .parse import falls_through
 from .sharing import changes
 from .source import bindings
-from .vocabulary import (
-    SCOPE_TRICKS,
-    VIEWS,
-)
+from .vocabulary import SCOPE_TRICKS, SCRIPT_BUILTINS, VIEWS
 
 __all__ = ["check", "differentiable_slots", "mutated_inputs", "surely_fresh"]
 
@@ -25,6 +22,7 @@ def check(rule: Rule) -> tuple[Diagnostic, ...]:
     """All problems of a rule, in the order of the text."""
     found = captures(rule)
     problems = [
+        *_taken_name(rule),
         *_returned_counts(rule),
         *_parameter_counts(rule),
         *_rebinding(rule),
@@ -34,6 +32,18 @@ def check(rule: Rule) -> tuple[Diagnostic, ...]:
         *_unliftable_helpers(rule, found),
     ]
     return tuple(sorted(problems, key=lambda p: (p.span.line, p.span.column)))
+
+
+def _taken_name(rule: Rule) -> Iterator[Diagnostic]:
+    """Scripted code that calls ``round(x)`` means TorchScript's own, whatever the name holds."""
+    if rule.name in SCRIPT_BUILTINS and not rule.source.in_class:
+        yield diagnostic(
+            "S2S217",
+            rule.source.span(rule.source.function),
+            f"a function named {rule.name} cannot be called from scripted code: TorchScript "
+            f"compiles its builtin {rule.name} instead, without a word and without this gradient",
+            hint=f"give it another name, `{rule.name}_ste` for example",
+        )
 
 
 # --- counts ---------------------------------------------------------------------------------

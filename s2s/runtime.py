@@ -169,6 +169,7 @@ class Compiled:
         parts = {
             "is_dynamo_compiling": torch.compiler.is_dynamo_compiling,
             "compiler": torch.compiler,
+            "is_tracing": torch._C._is_tracing,
             "is_grad_enabled": torch.is_grad_enabled,
             "transforms_active": _transforms_active,
             "autocast_active": torch._C._is_any_autocast_enabled,
@@ -323,7 +324,8 @@ class Constants(types.ModuleType):
     def other(self, *args: Any) -> Any:
         """A call whose arguments are not what their parameters seem to be."""
         compiled: Compiled = self.__dict__["_compiled"]
-        refuse_nested(compiled, args)
+        if torch.is_grad_enabled():
+            refuse_nested(compiled, args)
         chosen = compiled.variant(args)
         if chosen.pair.params == compiled.pair.params:  # nothing to change: a list without tensors
             return compiled.differentiable(*args)
@@ -467,6 +469,8 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
                 f"{compiled.pair.name} changes an input in place: it has no form for function "
                 "transforms and forward-mode AD. Return a new tensor instead"
             )
+        if torch._C._is_tracing():  # torch.jit.trace: the traced program keeps the rule so
+            return operator.call(compiled, args)
         for index in (*plain[0], *plain[1]):
             given = args[index]
             if not isinstance(given, Tensor) and (given is not None or index in plain[0]):

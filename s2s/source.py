@@ -11,6 +11,7 @@ import copy
 import functools
 import linecache
 import sys
+import tokenize
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -82,21 +83,29 @@ def from_file(path: Path, module: str, text: str | None = None) -> tuple[Source,
     """
     file = str(path)
     try:
-        text = path.read_bytes().decode("utf-8-sig") if text is None else text
+        text = _decoded(path) if text is None else text
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         tree = parse_text(text)
     except SyntaxError as error:
         span = Span(file, error.lineno or 1, error.offset or 1, (error.text or "").rstrip("\n"))
         raise TransformError([_not_python(span, error.msg)]) from None
     except UnicodeDecodeError as error:
-        raise TransformError([_not_python(Span(file, 1), f"not UTF-8 ({error})")]) from None
+        raise TransformError([_not_python(Span(file, 1), f"not {error.encoding} ({error})")]) from None
     except (ValueError, RecursionError, MemoryError, OSError) as error:
-        raise TransformError([_not_python(Span(file, 1), str(error))]) from None
+        why = str(error) or f"too deeply nested ({type(error).__name__})"
+        raise TransformError([_not_python(Span(file, 1), why)]) from None
     return tuple(
         Source(text, file, module, _qualname(function, enclosing), tree, function, enclosing)
         for function, enclosing in _functions(tree)
         if any(decorated(d, tree) for d in function.decorator_list)
     )
+
+
+def _decoded(path: Path) -> str:
+    """The text of a file in the encoding that it declares, UTF-8 where it declares none."""
+    with path.open("rb") as file:
+        encoding, _ = tokenize.detect_encoding(file.readline)
+    return path.read_bytes().decode(encoding)
 
 
 def decorated(decorator: ast.expr, tree: ast.Module) -> bool:

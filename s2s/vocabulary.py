@@ -18,6 +18,7 @@ __all__ = [
     "RANDOM",
     "READS_ONLY",
     "SCOPE_TRICKS",
+    "SCRIPT_BUILTINS",
     "SHARING",
     "SIZES",
     "TENSOR_ATTRIBUTES",
@@ -165,5 +166,13 @@ VIEWS = frozenset(
 SCOPE_TRICKS = frozenset(
     """
     eval exec locals super vars
+    """.split()
+)
+
+# names that scripted code resolves before anything that they hold in Python
+SCRIPT_BUILTINS = frozenset(
+    """
+    abs all any bin bool chr complex dict divmod enumerate float getattr hasattr hash hex id int
+    isinstance len list max min oct ord pow print range round sorted str sum tuple zip
     """.split()
 )

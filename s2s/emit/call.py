@@ -9,9 +9,11 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from ..captures import is_data_global
 from ..infer import written_type
 from ..ir import LISTS, Emitted, Pair, Param
 from ..names import fresh, walk
+from ..source import bindings
 from .layout import is_list_output, module_text, own, simple_default
 
 __all__ = ["CELLS", "Watched", "emit_call", "scripted_order", "watched"]
@@ -22,6 +24,7 @@ NUMBERS = ("int", "float", "bool", "str")
 CELLS = (
     "is_dynamo_compiling",
     "compiler",
+    "is_tracing",
     "is_grad_enabled",
     "transforms_active",
     "autocast_active",
@@ -45,6 +48,7 @@ def watched(pair: Pair) -> tuple[Watched, ...]:
     """Outside values that may be tensors or modules: globals, names of enclosing functions, and
     what is read from ``self``."""
     names = {c.name for c in pair.constants if c.type not in NUMBERS}
+    names |= _called_objects(pair)
     owners = {p.name for p in pair.params if p.bound}
     found: dict[Watched, None] = {}
     inner: set[ast.AST] = set()
@@ -62,6 +66,18 @@ def watched(pair: Pair) -> tuple[Watched, ...]:
         elif isinstance(node, ast.Name) and node.id in names and node not in inner:
             found[Watched(node.id, ())] = None
     return tuple(sorted(found, key=lambda w: (w.name, w.path)))
+
+
+def _called_objects(pair: Pair) -> set[str]:
+    """Globals that the function calls and that are no functions or classes: modules, perhaps."""
+    found = bindings(pair.source.tree)
+    local = {n.arg for n in walk(pair.source.function) if isinstance(n, ast.arg)}
+    called = {
+        n.func.id
+        for n in walk(pair.source.function)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+    }
+    return {n for n in called - local if is_data_global(pair.source, n) and n in found}
 
 
 def emit_call(pair: Pair) -> Emitted:
@@ -129,19 +145,19 @@ def _body(pair: Pair, cells: dict[str, str]) -> list[str]:
     arguments = ", ".join(f"*{n}" if n == pair.listed else n for n in pair.arguments)
     guard = _guard(pair, cells["s2s"])
     c, s2s = cells, cells["s2s"]
-    rows = [
+    transformed = _put_back(pair, f"{s2s}.transformed({arguments})")
+    watched_here = [f"if {c['is_grad_enabled']}():", *(f"    {row}" for row in guard)]
+    return [
         f"if {c['is_dynamo_compiling']}() or {c['compiler']}._is_compiling_flag "
-        f"or {c['forward_ad']}._current_level >= 0:",
+        f"or {c['forward_ad']}._current_level >= 0 or {c['is_tracing']}():",
         *(f"    {row}" for row in guard),
-        f"    return {_put_back(pair, f'{s2s}.transformed({arguments})')}",
-        f"if {c['is_grad_enabled']}():",
-        *(f"    {row}" for row in guard),
-        f"    if {c['transforms_active']}():",
-        f"        return {_put_back(pair, f'{s2s}.transformed({arguments})')}",
-        *(f"    {row}" for row in _needed(pair, cells, arguments)),
+        f"    return {transformed}",
+        *(watched_here if guard else []),
+        *_needed(pair, cells, arguments),
+        f"if {c['transforms_active']}() and {c['is_grad_enabled']}():",
+        f"    return {transformed}",
         "return " + _put_back(pair, f"{c['run']}({arguments})"),
     ]
-    return rows
 
 
 def _put_back(pair: Pair, call: str) -> str:
@@ -215,9 +231,11 @@ def _needed(pair: Pair, cells: dict[str, str], arguments: str) -> list[str]:
         return rows
     needed = fresh("needed", pair.taken)
     rows += ["try:", f"    {needed} = {' | '.join(asks)}", "except AttributeError:", other]
-    rows.append(f"if {needed}:")
+    rows.append(f"if {needed} and {cells['is_grad_enabled']}():")
     return [
         *rows,
+        f"    if {cells['transforms_active']}():",
+        f"        return {_put_back(pair, cells['s2s'] + f'.transformed({arguments})')}",
         f"    if {cells['autocast_active']}():",
         f"        return {_put_back(pair, cells['s2s'] + f'.autocast({arguments})')}",
         f"    return {_applied(pair, cells, arguments)}",

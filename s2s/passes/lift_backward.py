@@ -14,6 +14,7 @@ number, and the lifted backward branches on it.
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Mapping, Sequence
 
 import libcst as cst
@@ -358,4 +359,9 @@ def _imports(
         for n, b in found.items()
         if n in read and n not in own and b.kind == "import" and b.statement != first
     }
+    unknown = [n for n in read if n not in found and n not in own and not hasattr(builtins, n)]
+    if unknown:  # they can only come from a star import
+        for statement in rule.source.tree.body:
+            if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*":
+                statements[ast.unparse(statement)] = None
     return (first, *statements), name
