@@ -22,7 +22,15 @@ from .vocabulary import (
     SHARING,
 )
 
-__all__ = ["carries_gradient", "doing", "may_share", "slice_for", "touched", "without_grad"]
+__all__ = [
+    "aliases",
+    "carries_gradient",
+    "doing",
+    "may_share",
+    "slice_for",
+    "touched",
+    "without_grad",
+]
 
 _SEEN = (
     "functools.partial",

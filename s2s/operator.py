@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, is_grad_enabled
+from torch._functorch.autograd_function import unwrap_batched, wrap_batched
+from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 from torch.autograd import forward_ad
 
 from .check import surely_fresh
@@ -56,7 +58,8 @@ def define(compiled: Compiled) -> Any:
     plain, differentiable = _kernels(compiled, defaults)
     library.impl(name, plain, "CompositeExplicitAutograd")
     library.impl(name, differentiable, "Autograd")
-    torch.library.register_vmap(f"s2s::{name}", _vmap_rule(compiled, defaults), lib=library)
+    kernel = _batched_kernel(compiled, defaults)
+    library.impl(name, kernel, "FuncTorchBatched", with_keyset=True)
     _alias(pair.name, name)
     return overload
 
@@ -185,25 +188,45 @@ def call(compiled: Compiled, args: Sequence[Any]) -> Any:
     return (out,) if one else out
 
 
-def _vmap_rule(compiled: Compiled, defaults: dict[str, Any]) -> Callable[..., Any]:
-    def rule(info: Any, in_dims: tuple[Any, ...], *args: Any, **keywords: Any) -> Any:
-        order = _order(compiled)
-        given = defaults | dict(zip(order, args)) | keywords
-        dims: dict[str, Any] = dict.fromkeys(order) | dict(zip(order, in_dims))
-        listed = compiled.pair.listed
-        if listed and dims[listed] is None:
-            dims[listed] = [None] * len(given[listed])
-        over = torch.vmap(
-            compiled.func_apply,
-            in_dims=tuple(_flat(compiled, dims)),
-            randomness=info.randomness,
-        )
-        out = over(*_flat(compiled, given))
-        change = _outward(compiled)
-        out = out if change is None else change(out)
-        return out, tuple(0 for _ in out) if isinstance(out, (tuple, list)) else 0
+def _batched_kernel(compiled: Compiled, defaults: dict[str, Any]) -> Callable[..., Any]:
+    """The kernel for vmap: the func form over the batch, one level further down.
 
-    return rule
+    ``torch.library.register_vmap`` leaves its rule on the level of the vmap, where no autograd
+    Function can be called; what functorch does for Functions is done here for the operator.
+    """
+    order = _order(compiled)
+
+    def batched(_: Any, *args: Any, **keywords: Any) -> Any:
+        interpreter: Any = retrieve_current_functorch_interpreter()
+        given = defaults | dict(zip(order, args)) | keywords
+        flat, dims = unwrap_batched(tuple(_flat(compiled, given)), interpreter.level())
+        with interpreter.lower(), _as_called():
+            out, out_dims = compiled.batched(
+                flat, dims, interpreter.batch_size(), interpreter.randomness()
+            )
+        wrapped = wrap_batched(out, out_dims, interpreter.level())
+        change = _outward(compiled)
+        if change is not None:
+            return change(wrapped)
+        return wrapped[0] if compiled.pair.single else wrapped
+
+    return batched
+
+
+_Key = torch._C.DispatchKey
+_LAYER = (_Key.FuncTorchDynamicLayerFrontMode, _Key.FuncTorchDynamicLayerBackMode)
+_AT_REST = torch._C._dispatch_tls_local_exclude_set()
+
+
+def _as_called() -> Any:
+    """The dispatcher as Python code finds it: functorch calls kernels with autograd and all other
+    layers hidden, but the func form is a function that is called from outside."""
+    include = torch._C._dispatch_tls_local_include_set().remove(_Key.FuncTorchVmapMode)
+    nested = torch._C._functorch.peek_interpreter_stack() is not None
+    for key in _LAYER:
+        include = include.add(key) if nested else include.remove(key)
+    exclude = torch._C._dispatch_tls_local_exclude_set() & _AT_REST
+    return torch._C._ForceDispatchKeyGuard(include, exclude)
 
 
 def no_operator(compiled: Compiled) -> TransformError:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch.autograd_function import (
+    custom_function_call,
+    unpack_outputs,
+    vmapify_autograd_function,
+)
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
@@ -145,6 +150,11 @@ class Compiled:
 
     def differentiable(self, *args: Any) -> Any:
         """What the operator's Autograd kernel does: the user's rule at this level alone."""
+        if _transforms_active() and forward_ad._current_level >= 0:
+            raise RuntimeError(
+                f"{self.pair.name}: no forward mode through the operator under function transforms "
+                "or torch.compile; call the function itself, outside torch.compile"
+            )
         if _transforms_active():  # functorch has come down to this level and waits for one node
             with enable_single_level_autograd_function():
                 return self._differentiable(*args)
@@ -160,6 +170,21 @@ class Compiled:
         if torch._C._is_any_autocast_enabled():
             return self.autocast_apply(*args)
         return self.apply(*args)
+
+    def batched(
+        self, args: Sequence[Any], dims: tuple[int | None, ...], size: int, randomness: str
+    ) -> tuple[tuple[Any, ...], tuple[int | None, ...]]:
+        """The func form over a batch: its outputs, and where the batch is in each."""
+        function = vmapify_autograd_function(self.Func, dims, size, randomness)
+        if _transforms_active():
+            returned = custom_function_call(function, *args)
+        else:
+            returned = _single_level(function)(*args)
+        outputs, placed = unpack_outputs(returned)
+        if isinstance(outputs, Tensor):
+            outputs, placed = (outputs,), (placed[0] if isinstance(placed, tuple) else placed,)
+        count = len(outputs) - self._hidden("func")
+        return tuple(outputs[:count]), tuple(placed[:count])
 
     # --- the function that users call -------------------------------------------------------
 
@@ -458,6 +483,11 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
 
     def transformed(*args: Any) -> Any:
         if is_compiling():
+            if compiled.pair.dirty:
+                raise RuntimeError(
+                    f"{compiled.pair.name} changes an input in place: torch.compile would drop its "
+                    "gradient. Return a new tensor, or call it under torch.compiler.disable"
+                )
             if is_exporting() or _transforms_active():
                 return operator.call(compiled, args)
             out = cls.apply(*args)

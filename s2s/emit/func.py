@@ -260,7 +260,7 @@ def _jvp(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
         zeros = [f"*[{torch}.zeros(s, **o) for s, o in zip({ctx}.shapes, {ctx}.options)]"]
     value = f"{torch}.zeros_like(t) if g is None else g"
     inner = [
-        f"pairs = zip({pullback}({', '.join(every)}), tangents)",
+        f"pairs = zip({pullback}({', '.join(every)}), tangents, strict=True)",
         f"return tuple({value} for g, t in pairs if t is not None)",
     ]
     lines = own("# backward is linear in the output gradients: forward mode is its transpose")
