@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, is_grad_enabled
-from torch._functorch.autograd_function import unwrap_batched, wrap_batched
+from torch._functorch import autograd_function
 from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 from torch.autograd import forward_ad
 
@@ -26,6 +26,8 @@ _transforms_active = torch._C._are_functorch_transforms_active
 _autocast_active = torch._C._is_any_autocast_enabled
 _any_requires_grad = torch._C._any_requires_grad
 _shares_memory = torch._C._any_output_is_alias_to_input_or_output
+
+_functorch: Any = autograd_function
 
 # operator name -> the library that holds it and the text it was made from
 _LIBRARIES: dict[str, tuple[Any, str]] = {}
@@ -199,12 +201,12 @@ def _batched_kernel(compiled: Compiled, defaults: dict[str, Any]) -> Callable[..
     def batched(_: Any, *args: Any, **keywords: Any) -> Any:
         interpreter: Any = retrieve_current_functorch_interpreter()
         given = defaults | dict(zip(order, args)) | keywords
-        flat, dims = unwrap_batched(tuple(_flat(compiled, given)), interpreter.level())
+        flat, dims = _functorch.unwrap_batched(tuple(_flat(compiled, given)), interpreter.level())
         with interpreter.lower(), _as_called():
             out, out_dims = compiled.batched(
                 flat, dims, interpreter.batch_size(), interpreter.randomness()
             )
-        wrapped = wrap_batched(out, out_dims, interpreter.level())
+        wrapped = _functorch.wrap_batched(out, out_dims, interpreter.level())
         change = _outward(compiled)
         if change is not None:
             return change(wrapped)

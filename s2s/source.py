@@ -90,9 +90,8 @@ def from_file(path: Path, module: str, text: str | None = None) -> tuple[Source,
         span = Span(file, error.lineno or 1, error.offset or 1, (error.text or "").rstrip("\n"))
         raise TransformError([_not_python(span, error.msg)]) from None
     except UnicodeDecodeError as error:
-        raise TransformError(
-            [_not_python(Span(file, 1), f"not {error.encoding} ({error})")]
-        ) from None
+        why = f"not {error.encoding} ({error})"
+        raise TransformError([_not_python(Span(file, 1), why)]) from None
     except (ValueError, RecursionError, MemoryError, OSError) as error:
         why = str(error) or f"too deeply nested ({type(error).__name__})"
         raise TransformError([_not_python(Span(file, 1), why)]) from None

@@ -129,7 +129,7 @@ def check(
     True
     >>> report = check(triangle, x, forms=["eager"], raise_exception=False)
     >>> [line.what for line in report.of("failed")]
-    ['gradcheck', 'gradgradcheck', 'gradcheck, forward mode']
+    ['gradcheck', 'gradcheck, forward mode']
 
     Raises:
         AssertionError: something failed; the message is the report. With ``raise_exception=False``

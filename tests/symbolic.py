@@ -191,7 +191,7 @@ def closure(formula: Formula) -> tuple[Function, Function, tuple[str, ...]]:
         graph.registerOutput(value)
     graph.makeMultiOutputIntoTuple()
     backward = inner.g("Subgraph").copy()
-    graph.lint()
+    torch._C._jit_pass_dce(graph)  # the closure itself
     make = torch._C._create_function_from_graph
     found = tuple(re.sub(r"\.\d+$", "", name) for name in names)
     return make("forward", graph), make("backward", backward), found

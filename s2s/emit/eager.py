@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from ..effects import aliases
 from ..infer import infer, is_tensor_tuple, types_after
 from ..ir import Emitted, Pair, Saved, Stmt, replace
 from ..names import fresh, walk, writes
@@ -171,10 +172,12 @@ def save_statements(pair: Pair, ctx: str, values: dict[str, str]) -> list[str]:
     """``ctx.save_for_backward(...)`` for tensors, attributes for everything else."""
     tensors: list[str] = []
     texts: list[str] = []
+    views = _views_of_outputs(pair)
     for saved in pair.saved:
         value = values.get(saved.name, saved.name)
         if saved.keep == "tensor":
-            tensors.append(value)
+            # a view of an output would keep the output, which keeps this node, which keeps the view
+            tensors.append(f"{value}.detach()" if saved.name in views else value)
         elif saved.keep == "either":
             test = f"isinstance({value}, {pair.torch}.Tensor)"
             tensors.append(f"{value} if {test} else None")
@@ -187,6 +190,21 @@ def save_statements(pair: Pair, ctx: str, values: dict[str, str]) -> list[str]:
     tensors += [f"*{s.name}" for s in _lists(pair)[1:]]
     first = [listed(f"{ctx}.save_for_backward(", tensors, ")")] if tensors else []
     return [*first, *texts]
+
+
+def _views_of_outputs(pair: Pair) -> set[str]:
+    """Saved values that may be views of what forward returns."""
+    outputs = {o.name for o in pair.outputs if o.name}
+    shared = aliases(s.tree for s in pair.forward)
+    return {
+        s.name
+        for s in pair.saved
+        if s.name not in outputs
+        and s.name not in pair.arguments
+        and not s.type.startswith("Optional")
+        and s.again in ("as is", "recomputed")
+        and outputs & shared.get(s.name, frozenset())
+    }
 
 
 def _lists(pair: Pair) -> list[Saved]:

@@ -359,7 +359,10 @@ def _imports(
         for n, b in found.items()
         if n in read and n not in own and b.kind == "import" and b.statement != first
     }
-    unknown = [n for n in read if n not in found and n not in own and not hasattr(builtins, n)]
+    inner = {n for b in rule.backwards for s in b.body for n in writes(s.tree)}
+    inner |= {n.arg for n in walk(rule.source.function) if isinstance(n, ast.arg)}
+    outside = {*own, *inner, *found}
+    unknown = [n for n in read if n not in outside and not hasattr(builtins, n)]
     if unknown:  # they can only come from a star import
         for statement in rule.source.tree.body:
             if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*":
