@@ -92,6 +92,7 @@ def _outside_names(rule: Rule, backward: Backward) -> set[str]:
     names = set(free_names(rule, backward.tree)) | _data_globals(rule, backward.tree)
     body_reads = {n for s in backward.body for n in reads(s.tree)}
     names &= body_reads  # not what only its annotations mention
+    names |= set(backward.early)
     helpers = helpers_of(rule)
     todo = [n for n in names if n in helpers]
     seen: set[str] = set()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import __version__
-from .errors import TransformError
+from .errors import TransformError, is_warning
 from .ir import Diagnostic, Span
 
 if TYPE_CHECKING:
@@ -235,8 +235,12 @@ def _loaded_texts(source: Source, form: str) -> list[str]:
     show_default=True,
     help="For people, for programs, or for annotations in GitHub Actions.",
 )
-def check(paths: tuple[Path, ...], style: str) -> None:
-    """Report every problem of every decorated function.
+@click.option("--strict", is_flag=True, help="Count warnings as problems: exit with 1 for them.")
+def check(paths: tuple[Path, ...], style: str, strict: bool) -> None:
+    """Report every problem of every decorated function, and what may be a mistake.
+
+    What may be a mistake is a warning (S2S1..). The comment `# s2s: ignore[S2S102]` at the end of
+    its line, or of the def line, says that it is meant. `s2s explain-code S2S102` shows an example.
 
     A folder stands for the .py files in it, at any depth; hidden folders, virtual environments,
     node_modules and __pycache__ are left out. Functions under autograd_function are not compiled,
@@ -251,25 +255,28 @@ def check(paths: tuple[Path, ...], style: str) -> None:
 
     lost: list[str] = []
     problems: list[Diagnostic] = []
+    doubts: list[Diagnostic] = []
     files = functions = 0
     for path, named in _files(paths, lost):
         found: list[Diagnostic] = []
         functions += _check_file(path, named, found)
         files += 1
-        problems += found
         for problem in found:
+            doubtful = is_warning(problem.code)
+            (doubts if doubtful else problems).append(problem)
             if style == "text":
-                click.echo(report.as_text(problem, report.is_coloured(sys.stdout)))
+                click.echo(report.as_text(problem, report.is_coloured(sys.stdout), doubtful))
             elif style == "github":
-                click.echo(report.as_github(problem))
+                click.echo(report.as_github(problem, "warning" if doubtful else "error"))
     if style == "json":
-        click.echo(report.as_json(problems, files, functions))
+        click.echo(report.as_json(problems, files, functions, doubts))
     elif files or not lost:
         among = f"{_counted(functions, 'function')} of {_counted(files, 'file')}"
-        click.echo(f"{_counted(len(problems), 'problem')} in {among}")
+        extra = f" and {_counted(len(doubts), 'warning')}" if doubts else ""
+        click.echo(f"{_counted(len(problems), 'problem')}{extra} in {among}")
     for line in lost:
         click.echo(f"Error: {line}", err=True)
-    sys.exit(2 if lost else 1 if problems else 0)
+    sys.exit(2 if lost else 1 if problems or (strict and doubts) else 0)
 
 
 def _counted(number: int, what: str) -> str:
@@ -300,9 +307,10 @@ def _files(paths: Sequence[Path], lost: list[str]) -> Iterator[tuple[Path, bool]
 
 
 def _check_file(path: Path, named: bool, problems: list[Diagnostic]) -> int:
-    """Add the problems of one file; returns how many functions were checked."""
+    """Add the problems and warnings of one file; returns how many functions were checked."""
     from . import locate, pipeline
     from .source import from_file
+    from .warn import warnings_for
 
     sources: list[Source] = []
     with _collecting(problems, Span(str(path), 1)):
@@ -311,7 +319,9 @@ def _check_file(path: Path, named: bool, problems: list[Diagnostic]) -> int:
             sources += [source for source in every if locate.is_compiled(source)]
     for source in sources:
         with _collecting(problems, source.span(source.function)):
-            pair = pipeline.lift(pipeline.read(source))
+            rule = pipeline.read(source)
+            problems += warnings_for(rule)
+            pair = pipeline.lift(rule)
             for form in pipeline.FORMS:
                 pipeline.emit(pair, form)
     return len(sources)

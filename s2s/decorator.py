@@ -5,15 +5,17 @@ from __future__ import annotations
 import linecache
 import os
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
-from .errors import TransformError, diagnostic
-from .ir import Span
+from .errors import GradientWarning, TransformError, diagnostic, render_one
+from .ir import Rule, Span
 from .pipeline import read
 from .reference import autograd_function
 from .runtime import Compiled, Prepared
 from .source import from_function
+from .warn import warnings_for
 
 __all__ = ["autograd_script", "source"]
 
@@ -37,7 +39,8 @@ def autograd_script(fn: Any = None) -> Any:
     ``forward`` and ``backward`` (the lifted pair), ``scripted`` (the pair as ScriptFunctions),
     ``Function`` (the eager ``torch.autograd.Function``) and ``op`` (the operator, or None).
 
-    Raises TransformError, a SyntaxError, with every problem of the function at once.
+    Raises TransformError, a SyntaxError, with every problem of the function at once, and gives a
+    GradientWarning for what may be a mistake.
     With ``S2S_REFERENCE=1`` in the environment it is ``autograd_function`` instead.
     """
     if fn is None:
@@ -71,8 +74,18 @@ def _prepared(fn: types.FunctionType) -> Prepared:
     if known is None or known[0] is not lines:
         while len(_PREPARED) >= 256:
             del _PREPARED[next(iter(_PREPARED))]
-        known = _PREPARED[key] = (lines, Prepared(read(from_function(fn))))
+        rule = read(from_function(fn))
+        _warn(rule, fn.__globals__)
+        known = _PREPARED[key] = (lines, Prepared(rule))
     return known[1]
+
+
+def _warn(rule: Rule, scope: dict[str, Any]) -> None:
+    """At the user's line, as if it stood there; shown once, as the filters say."""
+    registry = scope.setdefault("__warningregistry__", {})
+    for problem in warnings_for(rule, scope):
+        text, place = render_one(problem), (problem.span.file, problem.span.line)
+        warnings.warn_explicit(text, GradientWarning, *place, rule.source.module, registry)
 
 
 def source(f: Callable[..., Any], form: str = "eager") -> str:

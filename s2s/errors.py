@@ -1,4 +1,4 @@
-"""The one exception that compiling raises, and the table of its codes."""
+"""The one exception that compiling raises, its warning, and the table of their codes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ from collections.abc import Sequence
 
 from .ir import Diagnostic, Span
 
-__all__ = ["CODES", "TransformError", "diagnostic", "render"]
+__all__ = [
+    "CODES",
+    "WARNINGS",
+    "GradientWarning",
+    "TransformError",
+    "diagnostic",
+    "is_warning",
+    "render",
+    "render_one",
+]
 
 CODES = {
     "S2S201": "a path through the function does not end in `return outputs, backward`",
@@ -29,6 +38,27 @@ CODES = {
     "S2S301": "TorchScript cannot compile the function",
     "S2S302": "the function has no operator",
 }
+
+# what may be a mistake, and is compiled all the same
+WARNINGS = {
+    "S2S101": "no gradient depends on an output gradient",
+    "S2S102": "an input that forward computes with never gets a gradient",
+    "S2S103": "a gradient that depends on no output gradient",
+    "S2S104": "a name that nothing defines",
+    "S2S105": "an input that neither forward nor backward reads",
+    "S2S106": "a gradient for a parameter that is a number or a string",
+    "S2S107": "a captured tensor is changed in place below backward",
+    "S2S108": "a nested function that is neither returned nor called",
+    "S2S109": "gradients named after the inputs, in another order than theirs",
+    "S2S110": "a gradient that backward computes and does not use",
+}
+
+
+class GradientWarning(UserWarning):
+    """A rule that compiles and may hold a mistake; the message starts with the code in brackets.
+
+    ``# s2s: ignore[S2S102]`` at the end of the line says that it is meant.
+    """
 
 
 class TransformError(SyntaxError):
@@ -58,7 +88,7 @@ class TransformError(SyntaxError):
 def render(diagnostics: Sequence[Diagnostic]) -> str:
     """The message of the error: the first problem in full, then the others."""
     first, *others = diagnostics
-    parts = [f"[{first.code}] {first.message}", *first.notes, f"hint: {first.hint}"]
+    parts = [render_one(first)]
     for other in others:
         parts.append(f"also {other.span}: [{other.code}] {other.message}")
         parts.extend(other.notes)
@@ -66,7 +96,18 @@ def render(diagnostics: Sequence[Diagnostic]) -> str:
     return "\n  ".join(parts)
 
 
+def render_one(problem: Diagnostic) -> str:
+    """One problem with its notes and its hint."""
+    parts = [f"[{problem.code}] {problem.message}", *problem.notes, f"hint: {problem.hint}"]
+    return "\n  ".join(parts)
+
+
+def is_warning(code: str) -> bool:
+    """Does a code stand for what may be meant, and not for an error?"""
+    return code in WARNINGS
+
+
 def diagnostic(code: str, span: Span, message: str, *notes: str, hint: str) -> Diagnostic:
     """One problem. The hint is required: say what to write instead."""
-    assert code in CODES, code
+    assert code in CODES or code in WARNINGS, code
     return Diagnostic(code, span, message, hint, tuple(notes))

@@ -176,6 +176,7 @@ class Backward:
     tree: ast.FunctionDef | ast.Lambda = field(repr=False)
     comments: tuple[cst.EmptyLine, ...] = ()
     header: cst.TrailingWhitespace | None = None
+    early: tuple[str, ...] = ()  # names that hold the defaults of its parameters
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ import libcst as cst
 from .errors import TransformError, diagnostic
 from .infer import from_annotation, infer, types_after
 from .ir import LISTS, Backward, Diagnostic, Output, Param, Rule, Source, Stmt, lines_of, replace
-from .names import returns_in, same_scope, walk, writes
+from .names import fresh, returns_in, same_scope, walk, writes
 from .source import Binding, bindings
-from .syntax import standalone
+from .syntax import make, rename, standalone
 
 __all__ = ["falls_through", "nested_nodes", "pair_up", "parse", "retyped", "values_of"]
 
@@ -37,6 +37,8 @@ def parse(source: Source) -> Rule:
     if problems:
         raise TransformError(problems)
     backwards = _backwards(source, body, returns)
+    count = len(_returned_values(returns[0].value)[0])  # type: ignore[arg-type]
+    body, backwards = _spelled_out(body, backwards, count, _names_in(function))
     types = types_after([s.tree for s in body], {p.name: p.type for p in params}, found)
     outputs, single, container = _outputs(source, returns, types, found)
     own = {p.name for p in params}.union(*(writes(s.tree) for s in body))
@@ -653,6 +655,56 @@ def nested_nodes(body: tuple[Stmt, ...]) -> dict[ast.AST, cst.CSTNode]:
 
 
 _NESTED = (ast.FunctionDef, ast.Lambda)
+
+
+def _names_in(function: ast.FunctionDef) -> set[str]:
+    names = {n.id for n in walk(function) if isinstance(n, ast.Name)}
+    return names | {n.arg for n in walk(function) if isinstance(n, ast.arg)}
+
+
+def _spelled_out(
+    body: tuple[Stmt, ...], backwards: tuple[Backward, ...], outputs: int, taken: set[str]
+) -> tuple[tuple[Stmt, ...], tuple[Backward, ...]]:
+    """Backwards whose parameters are the output gradients alone.
+
+    ``*grads`` becomes a parameter per output; a default, ``k=k``, is what it is when the def is
+    reached: a variable of forward that is bound there.
+    """
+    done: list[Backward] = []
+    for backward in backwards:
+        arguments = backward.tree.args
+        if arguments.vararg and len(backward.params) <= outputs and not arguments.defaults:
+            backward = _without_star(backward, arguments.vararg.arg, outputs, taken)
+        extra = backward.params[outputs:]
+        if extra and len(arguments.defaults) >= len(extra):
+            body, backward = _without_defaults(body, backward, outputs, taken)
+        done.append(backward)
+    return body, tuple(done)
+
+
+def _without_star(backward: Backward, rest: str, outputs: int, taken: set[str]) -> Backward:
+    count = outputs - len(backward.params)
+    names = [fresh(f"{rest}_{i}", taken) for i in range(count)]
+    together = make(f"{rest} = ({', '.join(names)}{',' if count == 1 else ''})", backward.line)
+    return replace(backward, params=(*backward.params, *names), body=(together, *backward.body))
+
+
+def _without_defaults(
+    body: tuple[Stmt, ...], backward: Backward, outputs: int, taken: set[str]
+) -> tuple[tuple[Stmt, ...], Backward]:
+    place = next((i for i, s in enumerate(body) if s.tree is backward.tree), None)
+    if place is None:
+        return body, backward  # in a branch: refused, as it takes more than the gradients
+    extra = backward.params[outputs:]
+    values = backward.tree.args.defaults[-len(extra) :]
+    names = {name: fresh(f"{name}_early", taken) for name in extra}
+    bound = [make(f"{names[n]} = {ast.unparse(v)}", backward.line) for n, v in zip(extra, values)]
+    return (*body[:place], *bound, *body[place:]), replace(
+        backward,
+        params=backward.params[:outputs],
+        body=tuple(rename(s, names) for s in backward.body),
+        early=tuple(names.values()),
+    )
 
 
 def _backward(

@@ -8,7 +8,7 @@ import tempfile
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from .ir import Diagnostic, Span
 
@@ -26,19 +26,27 @@ _WIDTH = 96  # of a source line, around the column that is meant
 _LONGEST = 400  # of any other line
 
 
-def as_text(problem: Diagnostic, coloured: bool = False) -> str:
+def as_text(problem: Diagnostic, coloured: bool = False, warning: bool = False) -> str:
     """``file:line:column: code message``, the source line with a caret, notes and hint."""
-    head = f"{one_line(str(problem.span))}: {{}} {one_line(problem.message)}"
-    rows = [head.format(_red(problem.code) if coloured else problem.code)]
+    code = _coloured(problem.code, "33" if warning else "31") if coloured else problem.code
+    kind = "warning: " if warning else ""
+    rows = [f"{one_line(str(problem.span))}: {code} {kind}{one_line(problem.message)}"]
     rows += _excerpt(problem.span)
     rows += [f"  {one_line(note)}" for note in problem.notes]
     rows.append(f"  hint: {one_line(problem.hint)}")
     return "\n".join(rows)
 
 
-def as_json(problems: Sequence[Diagnostic], files: int, functions: int) -> str:
-    """One object with all problems, and how much was looked at."""
-    rows = [
+def as_json(
+    problems: Sequence[Diagnostic], files: int, functions: int, warnings: Sequence[Diagnostic] = ()
+) -> str:
+    """One object with all problems and warnings, and how much was looked at."""
+    found = {"problems": _rows(problems), "warnings": _rows(warnings)}
+    return json.dumps({**found, "files": files, "functions": functions}, indent=2)
+
+
+def _rows(problems: Sequence[Diagnostic]) -> list[dict[str, Any]]:
+    return [
         {
             "code": p.code,
             "file": p.span.file,
@@ -50,16 +58,15 @@ def as_json(problems: Sequence[Diagnostic], files: int, functions: int) -> str:
         }
         for p in problems
     ]
-    return json.dumps({"problems": rows, "files": files, "functions": functions}, indent=2)
 
 
-def as_github(problem: Diagnostic) -> str:
+def as_github(problem: Diagnostic, kind: str = "error") -> str:
     """A workflow command that GitHub shows beside the line."""
     span = problem.span
     file = os.path.relpath(span.file) if os.path.isabs(span.file) else span.file
     place = f"file={_property(file)},line={span.line},col={span.column}"
     message = "\n".join([problem.message, *problem.notes, f"hint: {problem.hint}"])
-    return f"::error {place},title={_property(problem.code)}::{_escaped(message)}"
+    return f"::{kind} {place},title={_property(problem.code)}::{_escaped(message)}"
 
 
 def _escaped(text: str) -> str:
@@ -96,8 +103,8 @@ def _cells(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def _red(text: str) -> str:
-    return f"\x1b[1;31m{text}\x1b[0m"
+def _coloured(text: str, colour: str) -> str:
+    return f"\x1b[1;{colour}m{text}\x1b[0m"
 
 
 def is_coloured(stream: TextIO) -> bool:

@@ -69,11 +69,22 @@ def from_function(fn: types.FunctionType) -> Source:
     if not found:
         raise TransformError([_stale(fn.__name__, start)])
     function, enclosing = found[0]
-    module = fn.__module__ or ""
+    module = _module_name(fn.__module__ or "")
     source = Source(text, file, module, fn.__qualname__, tree, function, enclosing)
     if not _same_code(source, code):
         raise TransformError([_stale(fn.__name__, source.span(function))])
     return source
+
+
+def _module_name(name: str) -> str:
+    """The module's name; a script's is the one that it would be imported under."""
+    if name != "__main__":
+        return name
+    main = sys.modules["__main__"]
+    if main.__spec__ is not None:
+        return main.__spec__.name
+    file = getattr(main, "__file__", None)
+    return Path(file).stem if file else ""
 
 
 def from_file(path: Path, module: str, text: str | None = None) -> tuple[Source, ...]:
@@ -225,11 +236,16 @@ def _same_code(source: Source, code: types.CodeType) -> bool:
     purpose (pytest's assertions) leave names that no source can hold: those are trusted."""
     if any(not name.isidentifier() for name in code.co_names if "." not in name):
         return True
-    compiled = _compile_alone(source, code)
-    return compiled is None or _alike(compiled, code)
+    for with_imports in (True, False):  # a notebook compiles each statement of a cell by itself
+        compiled = _compile_alone(source, code, with_imports)
+        if compiled is None or _alike(compiled, code):
+            return True
+    return False
 
 
-def _compile_alone(source: Source, code: types.CodeType) -> types.CodeType | None:
+def _compile_alone(
+    source: Source, code: types.CodeType, with_imports: bool
+) -> types.CodeType | None:
     """The function's code, compiled inside stand-ins for the functions and classes around it."""
     function = source.function
     bare = copy.copy(function)
@@ -249,7 +265,7 @@ def _compile_alone(source: Source, code: types.CodeType) -> types.CodeType | Non
         tree = maker
     # CPython compiles calls of imported names in its own way
     imports = [s for s in _top_level(source.tree.body) if isinstance(s, _IMPORTS)]
-    module = ast.Module([*imports, tree], [])
+    module = ast.Module([*(imports if with_imports else ()), tree], [])
     try:
         flags = code.co_flags & _FUTURE
         outer_code = compile(module, source.file, "exec", flags=flags, dont_inherit=True)

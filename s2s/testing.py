@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import inspect
 import itertools
 import types
@@ -198,9 +199,9 @@ class _Case:
         owner = getattr(f, "__self__", None)
         self.owner = () if owner is None else (owner,)  # a bound method
         plain = undecorated(f)
-        reference = autograd_function(plain)
-        self.truth: _Function = lambda *a, **k: reference(*self.owner, *a, **k)
         self.compiled: Compiled = f.__s2s__  # type: ignore[attr-defined]
+        reference = autograd_function(_flat(plain) if self.compiled.pair.container else plain)
+        self.truth: _Function = lambda *a, **k: reference(*self.owner, *a, **k)
         self.name = self.compiled.pair.name
         self.leaves, self.spec = pytree.tree_flatten((tuple(args), keywords))
         self.places = [i for i, leaf in enumerate(self.leaves) if _is_smooth(leaf)]
@@ -252,6 +253,17 @@ class _Case:
             for number, leaf in enumerate(inside):
                 found[id(leaf)] = f"{name}[{number}]" if value is not leaf else name
         return [found.get(id(mark), "?") for mark in marks]
+
+
+def _flat(plain: _Function) -> _Function:
+    """The function with the tensors of the list or dict that it returns as its outputs."""
+
+    @functools.wraps(plain)
+    def listed(*args: Any, **keywords: Any) -> Any:
+        *outputs, backward = plain(*args, **keywords)
+        return (*pytree.tree_leaves(outputs), backward)
+
+    return listed
 
 
 def _is_smooth(value: object) -> bool:
@@ -476,15 +488,12 @@ def _pair(case: _Case) -> list[Line]:
     def run() -> None:
         args, keywords = case.arguments(case.tensors)
         torch.manual_seed(0)
-        owner, params = case.owner, case.compiled.pair.params
+        params = case.compiled.pair.params
         given = case.in_order(args, keywords)
         values = [given[p.name] for p in params if not p.bound]
-        lifted = [c.name for c in case.compiled.pair.constants if c.lifted]
-        extra = [case.compiled.constant(name) for name in lifted]
-        flat: list[Any] = []
-        for param, value in zip([p for p in params if not p.bound], values):
-            flat += value if param.kind == "variadic" else [value]
-        outputs, saved = case.f.forward(*owner, *flat, *extra)  # type: ignore[attr-defined]
+        if any(p.kind == "variadic" for p in params):
+            values = [*values[:-1], *values[-1]]
+        outputs, saved = case.f.forward(*case.owner, *values)  # type: ignore[attr-defined]
         outputs = pytree.tree_leaves(outputs)
         want = _pull(case.bind(case.truth), _leaves(case.tensors))
         smooth = list(filter(_is_smooth, outputs))

@@ -57,7 +57,7 @@ def lift_backward(
     grads, bodies = _bodies(rule, set(names) | {c.name for c in captures})
     backward = (*helpers, *(_branches(bodies, branch) if branch else bodies[0]))
     only = rule.backwards[0]
-    imports, torch_name = _imports(rule, forward, backward)
+    imports, torch_name = _imports(rule, forward, backward, grads)
     return Pair(
         name=rule.name,
         source=rule.source,
@@ -340,7 +340,7 @@ def _branches(bodies: Sequence[tuple[Stmt, ...]], branch: str) -> tuple[Stmt, ..
 
 
 def _imports(
-    rule: Rule, forward: Sequence[Stmt], backward: Sequence[Stmt]
+    rule: Rule, forward: Sequence[Stmt], backward: Sequence[Stmt], grads: Sequence[str]
 ) -> tuple[tuple[str, ...], str]:
     """The import statements that the lifted functions need, and what torch is called there."""
     found = bindings(rule.source.tree)
@@ -361,7 +361,7 @@ def _imports(
     }
     inner = {n for b in rule.backwards for s in b.body for n in writes(s.tree)}
     inner |= {n.arg for n in walk(rule.source.function) if isinstance(n, ast.arg)}
-    outside = {*own, *inner, *found}
+    outside = {*own, *inner, *found, *grads}
     unknown = [n for n in read if n not in outside and not hasattr(builtins, n)]
     if unknown:  # they can only come from a star import
         for statement in rule.source.tree.body:

@@ -84,6 +84,8 @@ def _instead(pair: Pair, saved: Saved, found: Mapping[str, tuple[str, str]]) -> 
     for text, (name, type_) in found.items():
         new = names[name]
         value = text.replace(" is not None", " is None")
+        if _may_be_none(pair, saved) and not value.endswith(" is None"):
+            value = f"None if {saved.name} is None else {value}"
         extra[new] = Saved(new, keep_for(type_), type_, value=value)
         texts[text] = f"not {new}" if text.endswith(" is not None") else new
     kept: list[Saved] = []
@@ -103,6 +105,11 @@ def _instead(pair: Pair, saved: Saved, found: Mapping[str, tuple[str, str]]) -> 
         backward=backward,
         taken=pair.taken | set(extra),
     )
+
+
+def _may_be_none(pair: Pair, saved: Saved) -> bool:
+    first = any(code(s.node).strip() == f"{saved.name} = None" for s in pair.forward)
+    return first or saved.type != "Tensor"
 
 
 class _Replace(cst.CSTTransformer):
