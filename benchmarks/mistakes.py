@@ -5,8 +5,9 @@ the closure form and once in a ``torch.autograd.Function`` written out for the s
 runs both on the example inputs. A mistake is noticed when the function is decorated (an error or a
 warning; for the class: when it is defined), at the call, or in backward. The rest gives another
 output or gradient without a word. A mistake that changes no output, no gradient and no argument on
-the example inputs is dropped: what counts is told by the closure itself, kept on ``ctx`` and run
-by Python and autograd alone.
+the example inputs is dropped: that is told by the closure itself, kept on ``ctx`` and run by
+Python and autograd alone. Where the values are right all the same in one form, such as where
+PyTorch ignores a ``None`` too many, it is harmless there.
 """
 
 from __future__ import annotations
@@ -19,10 +20,8 @@ import inspect
 import json
 import linecache
 import random
-import re
 import sys
 import tempfile
-import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -42,12 +41,24 @@ from s2s.errors import GradientWarning
 from s2s.ir import Pair
 from s2s.source import from_file
 
-__all__ = ["KINDS", "Mutant", "Outcome", "Subject", "main", "mutants", "subjects", "summary", "tried"]
+__all__ = [
+    "KINDS",
+    "Mutant",
+    "Outcome",
+    "Subject",
+    "main",
+    "mutants",
+    "subjects",
+    "summary",
+    "tried",
+]
 
 ROOT = Path(__file__).parent.parent
-S2S_STAGES = ("error", "warning", "call", "backward", "never")
-CLASS_STAGES = ("definition", "call", "backward", "never")
+S2S_STAGES = ("error", "warning", "call", "backward", "harmless", "never")
+CLASS_STAGES = ("definition", "call", "backward", "harmless", "never")
 
+
+Values = list[Any]
 
 # --- functions to make mistakes in ------------------------------------------------------------
 
@@ -81,8 +92,9 @@ class Subject:
     written_out: Code
     class_name: str
     pair: Pair
-    inputs: Callable[[], list[tuple[Any, ...]]]
     differentiable: frozenset[str]  # parameters that are floating point tensors in the examples
+    examples: list[tuple[Any, ...]]
+    right: Values  # outputs and gradients on the examples
 
 
 def subjects() -> tuple[Subject, ...]:
@@ -102,7 +114,7 @@ def subjects() -> tuple[Subject, ...]:
             if not simple or any("List[" in p.type and "Tensor" in p.type for p in rule.params):
                 continue
             subject = _subject(text, rule.name, pipeline.lift(rule), names)
-            if subject is not None and _is_sound(subject):
+            if subject is not None:
                 found.append(subject)
     return tuple(found)
 
@@ -110,6 +122,8 @@ def subjects() -> tuple[Subject, ...]:
 def _subject(text: str, name: str, pair: Pair, names: list[str]) -> Subject | None:
     tree = ast.parse(text)
     forward = _function(tree, name)
+    used = {n.id for n in ast.walk(forward) if isinstance(n, ast.Name)} | {name}
+    tree.body = [s for s in tree.body if _is_needed(s, _needed(tree, used))]
     backward = next(n for n in forward.body if isinstance(n, ast.FunctionDef) and _is_backward(n))
     if any(p.kind == "variadic" for p in pair.params):
         return None
@@ -126,23 +140,33 @@ def _subject(text: str, name: str, pair: Pair, names: list[str]) -> Subject | No
     if given != grads:
         return None
     written = Code("class", made, methods["forward"], methods["backward"], params, given)
-    inputs = _examples(text, name)
-    example = dict(zip(names, _complete(text, name, inputs()[0])))
-    smooth = {n for n, value in example.items() if _is_smooth(value)}
-    return Subject(name, closure, written, defined.name, pair, inputs, frozenset(smooth))
-
-
-def _is_sound(subject: Subject) -> bool:
-    """Do all forms agree on the examples before there is any mistake?"""
-    text = _text(subject.closure)
-    examples = [_complete(text, subject.name, one) for one in subject.inputs()]
+    scope = _run(text)
+    examples = [_complete(scope[name], one) for one in _examples(scope, name)]
+    smooth = frozenset(n for n, value in zip(names, examples[0]) if _is_smooth(value))
     try:
-        naive = _measured(_naive(_run(text, subject.name)[subject.name]), examples)
-        compiled = _measured(_run(text)[subject.name], examples)
+        right = _measured(_naive(_run(_text(closure), name)[name]), examples)
+        sound = _same(right, _measured(scope[name], examples))
     except _Noticed:
-        return False
-    written = _stage_of_class(_text(subject.written_out), subject, examples)
-    return written == "never" and _same(naive, compiled)
+        return None
+    subject = Subject(name, closure, written, defined.name, pair, smooth, examples, right)
+    # where the forms disagree before there is any mistake, nothing can be told
+    return subject if sound and _stage_of_class(_text(written), subject) == "harmless" else None
+
+
+def _is_needed(node: ast.stmt, used: set[str]) -> bool:
+    """Other functions of the file, and the list of them, are left out."""
+    if isinstance(node, ast.FunctionDef):
+        return node.name in used
+    return not (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "FUNCTION")
+
+
+def _needed(tree: ast.Module, used: set[str]) -> set[str]:
+    """The functions of a module that the names in ``used`` stand for, and those they use."""
+    found = set(used)
+    for node in reversed(tree.body):
+        if isinstance(node, ast.FunctionDef) and node.name in found:
+            found |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return found | {"inputs"}
 
 
 def _is_backward(node: ast.FunctionDef) -> bool:
@@ -153,33 +177,28 @@ def _function(tree: ast.AST, name: str) -> ast.FunctionDef:
     return next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name)
 
 
-def _examples(text: str, name: str) -> Callable[[], list[tuple[Any, ...]]]:
+def _examples(scope: dict[str, Any], name: str) -> list[tuple[Any, ...]]:
     """What a corpus file gives as inputs; for the functions of the package, made up here."""
-    if "def inputs()" in text:
-        return _run(text)["inputs"]  # type: ignore[no-any-return]
+    if "inputs" in scope:
+        return scope["inputs"]()  # type: ignore[no-any-return]
+    generator = torch.Generator().manual_seed(7)
 
-    def made_up() -> list[tuple[Any, ...]]:
-        generator = torch.Generator().manual_seed(7)
+    def randn(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.double)
 
-        def randn(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=generator, dtype=torch.double)
-
-        if name == "linear":
-            return [(randn(2, 4, 3), randn(2, 3), randn(2)), (randn(4, 3), randn(2, 3))]
-        if name == "layer_norm":
-            return [(randn(4, 3), randn(3), randn(3))]
-        more = {"clamp": (-0.5, 0.5), "scale_gradient": (0.5,)}
-        return [(randn(3, 4), *more.get(name, ()))]
-
-    return made_up
+    if name == "linear":
+        return [(randn(2, 4, 3), randn(2, 3), randn(2)), (randn(4, 3), randn(2, 3))]
+    if name == "layer_norm":
+        return [(randn(4, 3), randn(3), randn(3))]
+    more: dict[str, tuple[Any, ...]] = {"clamp": (-0.5, 0.5), "scale_gradient": (0.5,)}
+    return [(randn(3, 4), *more.get(name, ()))]
 
 
-def _complete(text: str, name: str, given: Sequence[Any]) -> tuple[Any, ...]:
+def _complete(function: Callable[..., Any], given: Sequence[Any]) -> tuple[Any, ...]:
     """The arguments of an example by position, with the defaults filled in."""
     args = list(given)
     keywords = args.pop() if args and isinstance(args[-1], dict) else {}
-    signature = inspect.signature(_run(text)[name])
-    bound = signature.bind(*args, **keywords)
+    bound = inspect.signature(function).bind(*args, **keywords)
     bound.apply_defaults()
     return tuple(bound.arguments.values())
 
@@ -348,15 +367,21 @@ def _reads(node: ast.AST, name: str) -> bool:
 def forget_output_gradient(subject: Subject) -> Iterator[Site]:
     """`grad_out * s` becomes `s`."""
     for grad in subject.closure.grads:
-        count = sum(_is_grad(p.left, grad) or _is_grad(p.right, grad) for p in _products(subject.closure))
+        count = sum(
+            _is_grad(p.left, grad) or _is_grad(p.right, grad) for p in _products(subject.closure)
+        )
         for number in range(count):
 
             def edit(code: Code, grad: str = grad, number: int = number) -> bool:
-                here = [p for p in _products(code) if _is_grad(p.left, grad) or _is_grad(p.right, grad)]
+                here = [
+                    p for p in _products(code) if _is_grad(p.left, grad) or _is_grad(p.right, grad)
+                ]
                 if len(here) <= number:
                     return False
                 product = here[number]
-                _replace(code, product, product.right if _is_grad(product.left, grad) else product.left)
+                _replace(
+                    code, product, product.right if _is_grad(product.left, grad) else product.left
+                )
                 return True
 
             yield f"{grad}, {number}", edit
@@ -646,12 +671,12 @@ def input_in_place(subject: Subject) -> Iterator[Site]:
 
 def rebind_in_backward(subject: Subject) -> Iterator[Site]:
     """`nonlocal n; n = n * 2` in backward; in the class, `ctx.n = ctx.n * 2`."""
-    params = {p.name for p in subject.pair.params}
+    outside = {c.name for c in subject.pair.constants}
     for saved in subject.pair.saved:
         name = saved.name
         if saved.keep != "plain" or saved.type not in ("int", "float", "number"):
             continue
-        if not name.isidentifier() or (name in params and subject.closure.form != "closure"):
+        if not name.isidentifier() or name in outside:
             continue
 
         def edit(code: Code, name: str = name) -> bool:
@@ -689,6 +714,7 @@ def another_formula(subject: Subject) -> Iterator[Site]:
         yield str(number), edit
 
 
+CONTAINER = "outputs in another container"
 KINDS: dict[str, Callable[[Subject], Iterator[Site]]] = {
     "a gradient too few": drop_gradient,
     "a gradient too many": add_gradient,
@@ -702,7 +728,7 @@ KINDS: dict[str, Callable[[Subject], Iterator[Site]]] = {
     "an output ignored": ignore_an_output,
     "a name misspelt in backward": misspell_in_backward,
     "a name misspelt in forward": misspell_in_forward,
-    "outputs in another container": wrong_container,
+    CONTAINER: wrong_container,
     "output gradient changed in place": gradient_in_place,
     "capture changed in place in backward": capture_in_place_in_backward,
     "capture changed in place afterwards": capture_in_place_afterwards,
@@ -719,7 +745,9 @@ def mutants(found: Sequence[Subject], seed: int, count: int) -> tuple[Mutant, ..
     draw = random.Random(seed)
     every: dict[str, list[Mutant]] = {}
     for kind, sites in KINDS.items():
-        made = [m for subject in found for site in sites(subject) if (m := _mutant(kind, subject, site))]
+        made = [
+            m for subject in found for site in sites(subject) if (m := _mutant(kind, subject, site))
+        ]
         draw.shuffle(made)
         every[kind] = made
     chosen: dict[str, list[Mutant]] = {kind: [] for kind in KINDS}
@@ -745,13 +773,11 @@ def _text(code: Code) -> str:
 
 # --- running them -----------------------------------------------------------------------------
 
-Values = list[Any]
-
 
 @dataclass(frozen=True)
 class Outcome:
     """Where a mistake is noticed in both forms. ``closure`` is one of ``S2S_STAGES``,
-    ``written_out`` one of ``CLASS_STAGES`` or None where the class cannot have this mistake."""
+    ``written_out`` one of ``CLASS_STAGES``, or None where the class cannot have this mistake."""
 
     kind: str
     where: str
@@ -771,26 +797,22 @@ class _Noticed(Exception):
 def tried(mutant: Mutant) -> Outcome:
     """Run one mistake in both forms."""
     subject = mutant.subject
-    text = _text(subject.closure)
-    examples = [_complete(text, subject.name, one) for one in subject.inputs()]
-    right = _measured(_naive(_run(text, subject.name)[subject.name]), examples)
     try:
-        wrong = _measured(_naive(_run(mutant.closure, subject.name)[subject.name]), examples)
-        equivalent = _same(right, wrong)
-    except _Noticed:
-        equivalent = False
-    except Exception:
+        function = _naive(_run(mutant.closure, subject.name)[subject.name])
+        equivalent = _same(subject.right, _measured(function, subject.examples))
+        equivalent = equivalent and mutant.kind != CONTAINER  # is one of another form
+    except (_Noticed, SyntaxError):
         equivalent = False
     if equivalent:
         return Outcome(mutant.kind, mutant.where, "never", None, "", True)
-    stage, message = _stage_of_closure(mutant, examples)
+    stage, message = _stage_of_closure(mutant)
     written = None
     if mutant.written_out is not None:
-        written = _stage_of_class(mutant.written_out, subject, examples)
+        written = _stage_of_class(mutant.written_out, subject)
     return Outcome(mutant.kind, mutant.where, stage, written, message)
 
 
-def _stage_of_closure(mutant: Mutant, examples: list[tuple[Any, ...]]) -> tuple[str, str]:
+def _stage_of_closure(mutant: Mutant) -> tuple[str, str]:
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always", GradientWarning)
         try:
@@ -801,13 +823,13 @@ def _stage_of_closure(mutant: Mutant, examples: list[tuple[Any, ...]]) -> tuple[
     if about:
         return "warning", about[0].split()[0]
     try:
-        _measured(function, examples)
+        values = _measured(function, mutant.subject.examples)
     except _Noticed as noticed:
         return noticed.stage, f"{type(noticed.error).__name__}: {str(noticed.error)[:80]}"
-    return "never", ""
+    return ("harmless" if _same(values, mutant.subject.right) else "never"), ""
 
 
-def _stage_of_class(text: str, subject: Subject, examples: list[tuple[Any, ...]]) -> str:
+def _stage_of_class(text: str, subject: Subject) -> str:
     scope = _run(_text(subject.closure))
     try:
         exec(compile(text, f"<{subject.name} by hand>", "exec"), scope)
@@ -817,10 +839,10 @@ def _stage_of_class(text: str, subject: Subject, examples: list[tuple[Any, ...]]
     names, params = subject.closure.params, subject.written_out.params
     order = [names.index(name) for name in params]
     try:
-        _measured(lambda *args: made.apply(*(args[i] for i in order)), examples)
+        values = _measured(lambda *args: made.apply(*(args[i] for i in order)), subject.examples)
     except _Noticed as noticed:
         return noticed.stage
-    return "never"
+    return "harmless" if _same(values, subject.right) else "never"
 
 
 def _run(text: str, plain: str = "") -> dict[str, Any]:

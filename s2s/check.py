@@ -156,9 +156,9 @@ def _parameter_counts(rule: Rule) -> Iterator[Diagnostic]:
     smooth = sum(output.differentiable for output in rule.outputs)
     for backward in rule.backwards:
         arguments = backward.tree.args
-        unread = arguments.defaults and not backward.early
-        unread = unread or (arguments.vararg and len(backward.params) not in (outputs, smooth))
-        odd = unread or arguments.kwarg or arguments.kwonlyargs
+        unread = bool(arguments.defaults) and not backward.early
+        star = bool(arguments.vararg) and len(backward.params) not in (outputs, smooth)
+        odd = unread or star or arguments.kwarg or arguments.kwonlyargs
         span = rule.source.span(backward.tree)
         plural = "output" if outputs == 1 else "outputs"
         hint = "take one gradient per output, in order, and read everything else directly"

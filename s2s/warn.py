@@ -16,7 +16,7 @@ from .captures import captures
 from .check import differentiable_slots
 from .effects import carries_gradient, without_grad
 from .errors import diagnostic
-from .infer import infer, is_tensor, origin, types_after
+from .infer import infer, is_plain, is_tensor, origin, types_after
 from .ir import LISTS, Backward, Diagnostic, Param, Rule, lines_of
 from .names import changed, children, reads, returns_in, same_scope, walk, writes
 from .sharing import changes
@@ -306,7 +306,17 @@ def _missing_gradients(rule: Rule) -> Iterator[Diagnostic]:
     rows = [(r, _slots(rule, r)) for b in rule.backwards for r in returns_in(_trees(b))]
     if not rows:
         return
-    for index, param in enumerate(_inputs(rule)):
+    inputs = _inputs(rule)
+    nothing = all(slots is not None and all(map(_is_none, slots)) for _, slots in rows)
+    if nothing and rule.outputs[0].type == "Tensor" and any(p.type == "Tensor" for p in inputs):
+        yield diagnostic(
+            "S2S102",
+            rule.source.span(rows[-1][0]),
+            f"backward of {rule.name} gives no input a gradient",
+            hint="return one for each tensor; `# s2s: ignore[S2S102]` where None is meant",
+        )
+        return
+    for index, param in enumerate(inputs):
         if param.name.startswith("_") or _DATA.search(param.name):
             continue
         if param.type not in ("Tensor", "Optional[Tensor]"):
@@ -443,15 +453,15 @@ def _gradients_of_numbers(rule: Rule) -> Iterator[Diagnostic]:
         types = types_after(body, known, found)
         for statement in returns_in(body):
             for param, slot in zip(_inputs(rule), _slots(rule, statement) or ()):
-                number = param.annotation and param.type in ("int", "float", "bool", "str")
-                if number and not _may_be_none(slot) and is_tensor(infer(slot, types, found)):
-                    if infer(slot, types, found) == "Optional[Tensor]":
-                        continue
+                # a default alone says little: `scale=1.0` may be given a tensor
+                plain = is_plain(param.type) and (param.annotation or param.type == "object")
+                if plain and not _may_be_none(slot) and infer(slot, types, found) == "Tensor":
+                    what = param.annotation or "a function"
                     yield diagnostic(
                         "S2S106",
                         rule.source.span(slot),
                         f"{backward.name} returns a gradient ({_short(slot)}) for {param.name}, "
-                        f"which {rule.name} takes as {param.type}",
+                        f"which {rule.name} takes as {what}",
                         hint=f"return None for {param.name}, or annotate it as Tensor",
                     )
 
@@ -556,30 +566,26 @@ def _spelling(name: str, defined: Collection[str]) -> str:
 
 
 def _changed_afterwards(rule: Rule) -> Iterator[Diagnostic]:
-    types = dict(rule.types)
-    lifted = {b.tree for b in rule.backwards}
-    body = [s.tree for s in rule.body if s.tree not in lifted]
+    types, found = dict(rule.types), bindings(rule.source.tree)
     for backward in rule.backwards:
-        if isinstance(backward.tree, ast.Lambda):
-            continue
-        names = [
+        names = {
             c.name
             for c in captures(rule, backward)
             if c.kind != "constant" and (is_tensor(c.type) or c.type in LISTS)
-        ]
-        end = backward.tree.end_lineno or backward.tree.lineno
-        said: set[str] = set()
-        for node, name in changes(body, names, types, bindings(rule.source.tree)):
-            if getattr(node, "lineno", 0) > end and name not in said:
-                said.add(name)
-                yield diagnostic(
-                    "S2S107",
-                    rule.source.span(node),
-                    f"{rule.name} changes {name} in place (`{_short(node)}`) below "
-                    f"{backward.name}, which reads it as it is in the end",
-                    hint=f"compute a new value, or move the change above {backward.name} "
-                    "if the changed one is meant",
-                )
+        }
+        below = [s.tree for s in rule.body if s.tree.lineno > (backward.tree.end_lineno or 0)]
+        for node, name in changes(below, names, types, found):
+            if name not in names:
+                continue
+            names.remove(name)  # once is enough
+            yield diagnostic(
+                "S2S107",
+                rule.source.span(node),
+                f"{rule.name} changes {name} in place (`{_short(node)}`) below "
+                f"{backward.name}, which reads it as it is in the end",
+                hint=f"compute a new value, or move the change above {backward.name} "
+                "if the changed one is meant",
+            )
 
 
 def _unused_functions(rule: Rule) -> Iterator[Diagnostic]:

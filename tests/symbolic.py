@@ -10,6 +10,7 @@ import __future__
 
 import ast
 import functools
+import mmap
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
@@ -40,7 +41,7 @@ BUILTIN_NAMES = {name: f"{name}_rule" for name in ("abs", "max", "min", "round")
 
 @dataclass(frozen=True)
 class Formula:
-    """One function of the library: its name there, its text, and the file-like text it is in."""
+    """One function of the library: its name and its text."""
 
     name: str
     text: str
@@ -58,19 +59,19 @@ class Formula:
                 if name in HELPERS and name not in wanted:
                     wanted[name] = None
                     todo.append(HELPERS[name].text)
-        return "\n".join(text.text for name, text in HELPERS.items() if name in wanted)
+        return "\n".join(helper.text for name, helper in HELPERS.items() if name in wanted)
 
 
 def _texts() -> Iterator[str]:
     """The strings in the library that hold closures, each a few dozen functions."""
     folder = Path(torch.__file__).parent / "lib"
     for path in sorted(folder.glob("*torch_cpu.*")):
-        data = path.read_bytes()
-        place = data.find(b"def backward(")
-        while place >= 0:
-            end = data.find(b"\0", place)
-            yield textwrap.dedent(data[data.rfind(b"\0", 0, place) + 1 : end].decode())
-            place = data.find(b"def backward(", end)
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            place = data.find(b"def backward(")
+            while place >= 0:
+                end = data.find(b"\0", place)
+                yield textwrap.dedent(data[data.rfind(b"\0", 0, place) + 1 : end].decode())
+                place = data.find(b"def backward(", end)
 
 
 def _functions() -> Iterator[tuple[bool, Formula]]:
@@ -110,7 +111,7 @@ def pair(formula: Formula) -> Pair:
 
 
 @functools.cache
-def scripted(formula: Formula) -> tuple[Function, Function]:
+def scripted(formula: Formula) -> tuple[Any, Any]:
     """The forward and backward of the TorchScript form, compiled with the types found in it."""
     types = {"forward ->": "-", "backward ->": "-"}
     forward, backward = f"{pair(formula).name}_forward", f"{pair(formula).name}_backward"
@@ -135,12 +136,12 @@ def _spelled(kind: Any) -> str:
 
 
 @functools.cache
-def compiled(formula: Formula) -> Function:
-    """The function that a user of the decorator gets."""
+def compiled(formula: Formula) -> Compiled:
+    """What the decorator makes: ``.function`` is what a user calls, ``.op`` the operator."""
     plain = original(formula)
     prepared = Prepared(rule(Formula(formula.name, _for_python(formula.text))))
     defaults = plain.__defaults__, plain.__kwdefaults__
-    return Compiled(prepared, plain.__globals__, {}, defaults).function
+    return Compiled(prepared, plain.__globals__, {}, defaults)
 
 
 # --- what PyTorch makes of it -----------------------------------------------------------------
@@ -164,11 +165,10 @@ NAMED = frozenset(n for _, f in _FOUND for n in re.findall(r"\btorch\.(\w+)\(", 
 
 
 @functools.cache  # it must outlive the graphs taken from it
-def script(text: str) -> torch.jit.CompilationUnit:
-    """The text compiled; ``torch`` in it is found in this frame."""
-    real, torch = globals()["torch"], Operators()  # noqa: F841
-    unit: torch.jit.CompilationUnit = real.jit.CompilationUnit(text)
-    return unit
+def script(text: str) -> Any:
+    """The text compiled, as the functions of one object."""
+    real, torch = globals()["torch"], Operators()  # noqa: F841 (TorchScript looks in this frame)
+    return real.jit.CompilationUnit(text)
 
 
 @functools.cache
@@ -204,7 +204,11 @@ def original(formula: Formula) -> Function:
     def rangelist(count: int) -> list[int]:
         return list(range(count))
 
-    scope = {"torch": Operators(NAMED), "rangelist": rangelist, "__name__": "symbolic"}
+    scope: dict[str, Any] = {
+        "torch": Operators(NAMED),
+        "rangelist": rangelist,
+        "__name__": "symbolic",
+    }
     text = _for_python(formula.helpers + formula.text)
     flags = __future__.annotations.compiler_flag  # types that Python does not know
     exec(compile(text, "<symbolic>", "exec", flags=flags, dont_inherit=True), scope)

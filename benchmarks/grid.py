@@ -1,0 +1,113 @@
+"""``python -m benchmarks.grid``: is the gradient right, refused, or silently another one?
+
+Functions x ways to run them (`tests/grid/`), for s2s and for the same functions written by hand as
+``autograd.Function``s and as ``torch.library.custom_op``s.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import s2s
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from grid.judge import EMPTY, REFUSED, RIGHT, WRONG, Cell  # noqa: E402
+from grid.peers import PARTS, STYLES  # noqa: E402
+from grid.run import FULL, OURS, SHORT, cells, run, summary  # noqa: E402
+from grid.ways import WAYS  # noqa: E402
+
+
+def _names(_: Any, __: Any, value: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+@click.command()
+@click.option("--full", is_flag=True, help="Every function in every way: a long run.")
+@click.option("--json", "file", type=click.Path(path_type=Path), help="Write every cell here.")
+@click.option("--functions", default="", callback=_names, help="Names, with * and commas.")
+@click.option("--ways", default="", callback=_names, help="Names or groups, with * and commas.")
+@click.option("--styles", default=",".join((OURS, *STYLES)), callback=_names, help="Whose.")
+@click.option("--slow", is_flag=True, help="Show the slowest cells too.")
+def main(
+    full: bool,
+    file: Path | None,
+    functions: tuple[str, ...],
+    ways: tuple[str, ...],
+    styles: tuple[str, ...],
+    slow: bool,
+) -> None:
+    """Run the grid; exit with 1 if s2s is silently wrong anywhere."""
+    torch.set_num_threads(1)
+    console = Console(highlight=False)
+    start = time.perf_counter()
+    found: list[Cell] = []
+    for cell in run(cells(FULL if full else SHORT, functions, ways, styles)):
+        found.append(cell)
+        if console.is_terminal:
+            console.print(f"{len(found)} {cell.style} {cell.function}: {cell.way}\x1b[K", end="\r")
+    console.print(by_way(found, styles))
+    console.print(totals(found, "all functions"))
+    if len(styles) > 1:
+        console.print(totals([c for c in found if c.function in PARTS], "the same functions"))
+    for cell in (c for c in found if c.style == OURS and c.outcome in (REFUSED, WRONG)):
+        console.print(f"{cell.outcome}: {cell.function}, {cell.way}: {cell.why}", markup=False)
+    if slow:
+        for cell in sorted(found, key=lambda c: -c.seconds)[:30]:
+            console.print(f"{cell.seconds:.1f} s {cell.style} {cell.function}: {cell.way}")
+    seconds = time.perf_counter() - start
+    console.print(f"{len(found)} cells in {seconds:.0f} s")
+    if file is not None:
+        about = {"s2s": s2s.__version__, "torch": torch.__version__}
+        about["python"] = platform.python_version()
+        rows = [dataclasses.asdict(c) for c in found]
+        file.write_text(json.dumps(about | {"cells": rows}, indent=1))
+    sys.exit(any(c.style == OURS and c.outcome == WRONG for c in found))
+
+
+def by_way(found: Sequence[Cell], styles: Sequence[str]) -> Table:
+    """A line per way; for each style, right / refused / silently wrong of its functions."""
+    table = Table(title="right / refused / silently wrong", title_justify="left")
+    table.add_column("", no_wrap=True)
+    for style in styles:
+        table.add_column(style, justify="right")
+    for way in WAYS:
+        here = [c for c in found if c.way == way.name]
+        if here:
+            table.add_row(way.name, *(_counts(c for c in here if c.style == s) for s in styles))
+    return table
+
+
+def _counts(some: Iterable[Cell]) -> str:
+    outcomes = [c.outcome for c in some]
+    if not set(outcomes) - {EMPTY}:
+        return ""
+    right, refused, wrong = (outcomes.count(o) for o in (RIGHT, REFUSED, WRONG))
+    return f"{right} / {refused} / " + (f"[bold red]{wrong}[/]" if wrong else "0")
+
+
+def totals(found: Sequence[Cell], what: str) -> Table:
+    """A line per style."""
+    table = Table(title=f"{what}, all ways", title_justify="left")
+    table.add_column("")
+    for outcome in (RIGHT, REFUSED, WRONG):
+        table.add_column(outcome, justify="right")
+    for style, counts in summary(found).items():
+        table.add_row(style, *(str(counts[o]) for o in (RIGHT, REFUSED, WRONG)))
+    return table
+
+
+if __name__ == "__main__":
+    main()
