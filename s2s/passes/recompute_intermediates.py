@@ -126,7 +126,8 @@ def _plan(pair: Pair, body: Sequence[Stmt], redone: set[str]) -> _Plan:
         names = set(writes(trees[last])) | touched(trees[last], found)
         why = ast.unparse(trees[last]).splitlines()[0]
         once = {n for n in names if sum(n in writes(t) for t in trees) == 1}
-        if names - once - set(pair.arguments) or not once:
+        new = once - set(plan.kept)  # every round keeps something more, or ends here
+        if names - once - set(pair.arguments) or not new:
             for name in redone:  # it would be kept under a name that is bound again later
                 plan.kept.setdefault(name, why)
             plan.statements, plan.starts = [], []

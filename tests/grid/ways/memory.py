@@ -144,7 +144,7 @@ def _live() -> int:
     return sum(1 for o in gc.get_objects() if issubclass(type(o), Tensor))
 
 
-@way("no live tensors after 200 rounds without gc")
+@way("no live tensors after 200 rounds without gc", cost=1)
 def growth(case: Case) -> None:
     """Each round runs forward; every second one, backward too; every fourth, a second backward."""
     f = case.bind(case.f)
