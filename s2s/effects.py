@@ -211,7 +211,7 @@ def may_share(value: ast.expr) -> set[str]:
     if isinstance(value, ast.Call):
         func = value.func
         name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
-        known = isinstance(func, ast.Attribute) and name not in SHARING
+        known = isinstance(func, ast.Attribute) and name not in SHARING and name[:1] != "_"
         if known and not name.endswith("_"):
             return set()
         return set(reads(value))

@@ -233,6 +233,7 @@ class Pair:
     dirty: tuple[str, ...] = ()
     comments: tuple[cst.EmptyLine, ...] = ()
     header: cst.TrailingWhitespace | None = None
+    helpers: tuple[Stmt, ...] = ()  # functions in front of forward, for TorchScript
 
     @property
     def arguments(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 import __future__
 
+import ast
 import importlib
 import linecache
 import weakref
@@ -67,10 +68,37 @@ def load(
     that a name rebound there is seen as Python would see it. The module keeps its own names: what
     the text defines stays apart, and only a missing ``torch`` is added.
     """
-    code = compile(
-        emitted.text, emitted.file, "exec", flags=_LAZY if lazy else 0, dont_inherit=True
-    )
+    program = _with_helpers(emitted)
+    flags = _LAZY if lazy or isinstance(program, ast.Module) else 0
+    code = compile(program, emitted.file, "exec", flags=flags, dont_inherit=True)
     scope.setdefault(torch, importlib.import_module("torch"))
     made: dict[str, Any] = {}
     exec(code, scope, made)
+    if _AROUND in made:
+        made.update(made.pop(_AROUND)())
+        for name in emitted.names:
+            made[name].__qualname__ = name
     return made
+
+
+_AROUND = "<functions>"  # no name that a text can define
+
+
+def _with_helpers(emitted: Emitted) -> str | ast.Module:
+    """The text, its functions inside another one if they call helpers that stand beside them.
+
+    The globals are the user's, which must not get the helpers: a call finds them in its closure,
+    and so does TorchScript.
+    """
+    if emitted.form != "torchscript":
+        return emitted.text
+    tree = ast.parse(emitted.text)
+    functions = [s for s in tree.body if isinstance(s, ast.FunctionDef)]
+    if len(functions) == len(emitted.names):
+        return emitted.text
+    (around,) = ast.parse("def around():\n    return locals()").body
+    assert isinstance(around, ast.FunctionDef)
+    around.name = _AROUND
+    around.body[:0] = functions
+    tree.body = [*(s for s in tree.body if s not in functions), around]
+    return tree

@@ -15,11 +15,18 @@ from .ir import Emitted, Pair, Rule, Source, Stage
 from .parse import parse
 from .passes.guard_gradients import guard_gradients
 from .passes.lift_backward import lift_backward
+from .passes.lift_helpers import lift_helpers
+from .passes.match_to_if import match_to_if
 from .passes.optional_captures import optional_captures
 from .passes.plain_forward import plain_forward
+from .passes.plain_messages import plain_messages
+from .passes.plain_sequences import plain_sequences
+from .passes.plain_statements import plain_statements
+from .passes.plain_values import plain_values
 from .passes.recompute_intermediates import recompute_always, recompute_intermediates
 from .passes.save_parts import save_parts
 from .passes.save_sizes import save_sizes
+from .passes.unnest_walrus import unnest_walrus
 from .verify import verify
 
 __all__ = ["FORMS", "emit", "lift", "printed", "read", "saved_names", "stages"]
@@ -34,7 +41,16 @@ FORMS: Mapping[str, tuple[Pass, ...]] = {
         save_sizes,  # after it: a tensor that a second derivative needs is kept
         guard_gradients,
     ),
-    "torchscript": (optional_captures,),
+    "torchscript": (
+        match_to_if,  # first: the others look into its cases as statements
+        plain_values,  # before unnest_walrus: it writes some
+        unnest_walrus,
+        plain_messages,
+        plain_statements,
+        plain_sequences,
+        lift_helpers,
+        optional_captures,  # last: lifted helpers show which captures an arm hands over
+    ),
     "func": (save_parts, recompute_always),
     "op": (plain_forward,),
 }

@@ -29,11 +29,21 @@ __all__ = [
 # draw random numbers: the same call gives another value
 RANDOM = frozenset(
     """
-    alpha_dropout bernoulli bernoulli_ binomial cauchy_ dropout dropout1d dropout2d dropout3d
-    exponential_ feature_alpha_dropout fractional_max_pool2d fractional_max_pool3d geometric_
-    gumbel_softmax log_normal_ multi_head_attention_forward multinomial normal normal_ poisson
-    rand rand_like randint randint_like randn randn_like random random_ randperm rrelu rrelu_
-    sample scaled_dot_product_attention uniform_
+    _cudnn_attention_forward _cudnn_rnn _efficient_attention_forward _flash_attention_forward
+    _flash_attention_forward_no_dropout_inplace _fused_dropout _sample_dirichlet
+    _scaled_dot_product_attention_math _scaled_dot_product_attention_math_for_mps
+    _scaled_dot_product_cudnn_attention _scaled_dot_product_cudnn_attention_backward
+    _scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward
+    _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu
+    _scaled_dot_product_fused_attention_overrideable _standard_gamma alpha_dropout
+    alpha_dropout_ bernoulli bernoulli_ binomial cauchy cauchy_ dropout dropout1d dropout2d
+    dropout3d dropout_ exponential exponential_ feature_alpha_dropout feature_alpha_dropout_
+    feature_dropout feature_dropout_ fractional_max_pool2d fractional_max_pool3d geometric
+    geometric_ gru gumbel_softmax log_normal log_normal_ lstm miopen_rnn
+    multi_head_attention_forward multinomial native_dropout normal normal_ normal_functional
+    poisson rand rand_like randint randint_like randn randn_like random random_ randperm
+    rnn_relu rnn_tanh rrelu rrelu_ rrelu_with_noise rrelu_with_noise_
+    rrelu_with_noise_functional rsample sample scaled_dot_product_attention uniform uniform_
     """.split()
 )
 
@@ -68,13 +78,13 @@ FLAT = frozenset(
 # may give back the memory of their argument: views, and casts that do nothing
 SHARING = frozenset(
     """
-    as_strided as_tensor atleast_1d atleast_2d bfloat16 broadcast_tensors broadcast_to chunk
-    conj contiguous copy cpu cuda detach diagonal double dropout expand expand_as expand_copy
-    flatten float from_numpy get half hsplit imag list meshgrid moveaxis movedim
-    narrow numpy permute pop positive ravel real rearrange reshape reshape_as resolve_conj
-    select split split_with_sizes squeeze squeeze_ swapaxes swapdims t tensor_split to transpose
-    tuple type type_as unbind unflatten unfold unsqueeze view view_as view_as_complex
-    view_as_real vsplit zip
+    _grad_sum_to_size alias as_strided as_tensor atleast_1d atleast_2d bfloat16
+    broadcast_tensors broadcast_to chunk conj contiguous copy cpu cuda detach diagonal double
+    dropout expand expand_as expand_copy flatten float from_numpy get half hsplit imag
+    lift_fresh list meshgrid moveaxis movedim narrow numpy permute pop positive ravel real
+    rearrange reshape reshape_as resolve_conj select split split_with_sizes squeeze squeeze_
+    sum_to_size swapaxes swapdims t tensor_split to transpose tuple type type_as unbind
+    unflatten unfold unsqueeze view view_as view_as_complex view_as_real vsplit zip
     """.split()
 )
 

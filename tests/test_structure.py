@@ -27,19 +27,22 @@ LAYERS = (
     ("errors", "syntax", "flow", "report"),
     ("source",),
     ("infer", "locate"),
+    ("sharing",),
     ("effects", "parse"),
     ("captures",),
     ("check",),
+    ("warn",),
     ("passes", "verify"),
     ("emit",),
     ("pipeline", "load"),
     ("reference", "operator", "scripted", "runtime"),
-    ("decorator",),
+    ("decorator", "testing"),
     ("functions",),
     ("cli",),
     ("__main__", "s2s"),
 )
-WITH_TORCH = ("reference", "operator", "scripted", "runtime", "decorator", "functions", "load")
+TORCH_SIDE = ("reference", "operator", "scripted", "runtime", "decorator", "testing", "functions")
+WITH_TORCH = (*TORCH_SIDE, "load")
 
 
 def modules() -> dict[str, ast.Module]:
@@ -187,3 +190,19 @@ def test_the_line_map_leads_back_to_the_users_line(form: str) -> None:
         for text, line in zip(map(str.strip, emitted.text.split("\n")), emitted.lines):
             if line and users.count(text) == 1 and not text.startswith("#"):
                 assert users[line - 1] == text, pair.name
+
+
+def test_every_random_operator_of_pytorch_is_known() -> None:
+    """A draw that is taken for arithmetic would be made twice: another mask in the gradient."""
+    import torch
+
+    from s2s.vocabulary import RANDOM
+
+    tagged = set()
+    for name in dir(torch.ops.aten):
+        packet = getattr(torch.ops.aten, name)
+        for overload in getattr(packet, "overloads", list)():
+            if torch.Tag.nondeterministic_seeded in getattr(packet, overload).tags:
+                tagged.add(name)
+    assert len(tagged) > 30
+    assert tagged <= RANDOM, sorted(tagged - RANDOM)

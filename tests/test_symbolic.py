@@ -34,19 +34,9 @@ NO_GRADIENT = {
 }
 
 # what s2s does not yet do as PyTorch does; an entry that has come true makes its test fail
-UNPACKED = "sizes unpacked from the tuple that a call returns are taken for tensors"
-REDRAWN = "native_dropout is not known to draw random numbers"
-AS_IT_IS = "under function transforms an input cannot be returned as it is and read by backward"
-NOT_SECOND = {
-    **dict.fromkeys(("add_0", "div_0", "div_2", "max", "mul_0", "sub_0", "where"), UNPACKED),
-    "dropout": REDRAWN,
-}
+NOT_SECOND: dict[str, str] = {}
 NOT_FORWARD_MODE = {
-    "_autocast_to_full_precision": AS_IT_IS,
-    "_autocast_to_reduced_precision": AS_IT_IS,
     "_dim_arange": "an output of integers is taken for one that has a derivative",
-    "_grad_sum_to_size": AS_IT_IS,
-    "dropout": REDRAWN,
 }
 
 

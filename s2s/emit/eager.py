@@ -234,10 +234,11 @@ def objects_refused(pair: Pair, ctx: str) -> list[str]:
             f"through {saved.name}, which is not computed twice: {saved.why}"
         )
         value = f"{ctx}.{attribute(saved)}"
-        test = f"{pair.torch}.is_grad_enabled()"
-        if saved.keep == "either":
-            test += f" and {value} is not None"
-        texts += [f"if {test}:", f"    raise RuntimeError({message!r})"]
+        kinds = "bool, int, float, str, list, tuple, type(None)"  # lists of tensors are saved, or refused
+        texts += [
+            f"if {pair.torch}.is_grad_enabled() and not isinstance({value}, ({kinds})):",
+            f"    raise RuntimeError({message!r})",
+        ]
     return texts
 
 

@@ -302,11 +302,12 @@ def _jvp(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
 def _extra_tangent(pair: Pair, saved: Saved) -> str:
     """The tangent of an extra output: none, or nan where a second derivative would be wrong."""
     nan = f'{pair.torch}.full_like({saved.name}, float("nan"))'
+    smooth = f"{saved.name}.is_floating_point() or {saved.name}.is_complex()"
     if saved.keep == "tensor":
-        return nan if saved.again == "refused" else "None"
+        return f"{nan} if {smooth} else None" if saved.again == "refused" else "None"
     if saved.keep != "either":
         return "None"
-    test = f"isinstance({saved.name}, {pair.torch}.Tensor) and {saved.name}.is_floating_point()"
+    test = f"isinstance({saved.name}, {pair.torch}.Tensor) and ({smooth})"
     zero = f"{pair.torch}.zeros_like({saved.name})"
     return f"{nan if saved.again == 'refused' else zero} if {test} else None"
 

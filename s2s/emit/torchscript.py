@@ -6,9 +6,12 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 
+import libcst as cst
+
 from ..infer import infer, types_after, written_type
 from ..ir import Constant, Emitted, Pair, Param, Stmt, replace
 from ..names import reads, walk
+from ..passes.lift_helpers import typed_parameter
 from ..source import bindings
 from ..syntax import handed_over, make, without_blank_lines
 from .layout import (
@@ -61,11 +64,28 @@ def emit_torchscript(
         ],
         known.get("backward ->") or _backward_type(pair, inferred),
     )
-    body = head + indented(statement_lines(forward), 4)
+    helpers = _helpers(pair, _literal_types(fixed, values))
+    body = helpers + head + indented(statement_lines(forward), 4)
     body += own("", "") + comments + tail + indented(statement_lines(backward), 4)
     lines = own(*_header(pair, body)) + body
     names = (f"{pair.name}_forward", f"{pair.name}_backward")
     return module_text("torchscript", pair, lines, names)
+
+
+def _literal_types(fixed: Sequence[Constant], values: Mapping[str, str]) -> dict[str, str]:
+    """The types of outside names whose values are written down."""
+    return {c.name: infer(ast.parse(values[c.name], mode="eval").body, {}, {}) for c in fixed}
+
+
+def _helpers(pair: Pair, types: Mapping[str, str]) -> list[Line]:
+    """The functions that stand in front of forward; ``types`` are those of outside names."""
+    lines: list[Line] = []
+    for helper in pair.helpers:
+        node = cst.ensure_type(helper.node, cst.FunctionDef)
+        params = [typed_parameter(p, types.get(p.name.value, "")) for p in node.params.params]
+        node = node.with_changes(params=node.params.with_changes(params=params))
+        lines += [*statement_lines([replace(helper, node=node)]), *own("", "")]
+    return lines
 
 
 def _without(pair: Pair, names: set[str]) -> Pair:

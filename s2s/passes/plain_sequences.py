@@ -31,9 +31,11 @@ _SPREAD_FUNCTIONS = {"empty", "ones", "rand", "randn", "zeros"}
 
 def plain_sequences(pair: Pair) -> Pair:
     """Stars and ``tuple(...)`` of unknown length as lists."""
+
     def wanted(node: ast.AST) -> bool:
-        called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        return isinstance(node, ast.Starred) or (called and node.func.id == "tuple")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            return node.func.id in ("tuple", "range")
+        return isinstance(node, ast.Starred)
 
     return rewritten(pair, wanted, _Sequences(pair))
 
@@ -41,6 +43,7 @@ def plain_sequences(pair: Pair) -> Pair:
 class _Sequences(cst.CSTTransformer):
     def __init__(self, pair: Pair) -> None:
         self.bindings = bindings(pair.source.tree)
+        self.listed = pair.listed is not None and len(pair.params) == 1
         start = {p.name: p.type for p in pair.params} | {c.name: c.type for c in pair.constants}
         start = types_after([s.tree for s in pair.forward], start, self.bindings)
         start |= dict.fromkeys(pair.grads, "Tensor")
@@ -74,6 +77,12 @@ class _Sequences(cst.CSTTransformer):
         args = [arg.with_changes(value=_listed(arg.value)) for arg in args]
         return updated_node.with_changes(args=args)
 
+    def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return:
+        value = updated_node.value
+        if not self.listed or not isinstance(value, cst.Call) or code(value.func) != "tuple":
+            return updated_node  # forward's never is: it returns outputs and what is saved
+        return updated_node.with_changes(value=_listed(value))
+
     def leave_Assign(self, original_node: cst.Assign, updated_node: cst.Assign) -> cst.Assign:
         target, value = updated_node.targets[0].target, updated_node.value
         if len(updated_node.targets) > 1 or not isinstance(target, (cst.Tuple, cst.List)):
@@ -92,8 +101,8 @@ class _Sequences(cst.CSTTransformer):
         parts = [f"{text}[{i}]" for i in range(star)]
         parts.append(f"list({text}[{star or ''}:{-after or ''}])")
         parts += [f"{text}[{-i}]" for i in range(after, 0, -1)]
-        names = [e.with_changes() if i != star else cst.Element(e.value, comma=e.comma)
-                 for i, e in enumerate(target.elements)]
+        names: list[cst.BaseElement] = list(target.elements)
+        names[star] = cst.Element(names[star].value, comma=names[star].comma)
         if count == 1:
             return updated_node.with_changes(
                 targets=[cst.AssignTarget(names[0].value)], value=cst.parse_expression(parts[0])
@@ -124,7 +133,7 @@ def _joined(elements: Sequence[cst.BaseElement]) -> cst.BaseExpression | None:
             alone.append(text)
     if alone:
         parts.append(f"[{', '.join(alone)}]")
-    return cst.parse_expression(" + ".join(parts) if len(parts) == 1 else f"{' + '.join(parts)}")
+    return cst.parse_expression(" + ".join(parts))
 
 
 def _listed(node: cst.BaseExpression) -> cst.BaseExpression:

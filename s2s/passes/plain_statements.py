@@ -93,8 +93,8 @@ class _Statements(cst.CSTTransformer):
             limits = [arg.value for arg in value.args]
             if any(arg.star for arg in value.args) or not 1 <= len(limits) <= 2:
                 return updated_node
-            first = f"{code(limits[0])} - 1" if len(limits) == 2 and not _is_zero(limits[0]) else ""
-            stop = code(_atom(limits[0])) + " - 1" if first else "-1"
+            from_zero = len(limits) == 1 or _is_zero(limits[0])
+            stop = "-1" if from_zero else f"{code(_atom(limits[0]))} - 1"
             return cst.parse_expression(f"range({code(_atom(limits[-1]))} - 1, {stop}, -1)")
         if self._type(value).startswith("List["):
             return cst.parse_expression(f"{code(_atom(value))}[::-1]")

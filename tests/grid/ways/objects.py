@@ -222,13 +222,15 @@ class Wrapped(Tensor):
 
 @way("a wrapper tensor subclass")
 def wrapper(case: Case) -> None:
-    want = case.pulled()
-    tensors = [Wrapped(t).requires_grad_() for t in case.tensors()]
-    outputs = case.bind(case.f)(*tensors)
-    units = [Wrapped(u) for u in like([t.inner for t in outputs])]
-    grads = gradients(outputs, tensors, units)
-    full = filled(grads, tensors)
-    same([t.inner if isinstance(t, Wrapped) else t for t in (*outputs, *full)], want)
+    def run(f: Callable[..., Any]) -> list[Tensor]:
+        tensors = [Wrapped(t).requires_grad_() for t in case.tensors()]
+        outputs = case.bind(f)(*tensors)
+        units = [Wrapped(u) for u in like([t.inner for t in outputs])]
+        full = filled(gradients(outputs, tensors, units), tensors)
+        return [t.inner if isinstance(t, Wrapped) else t for t in (*outputs, *full)]
+
+    want = case.want(run)
+    same(run(case.f), want)
 
 
 @way("under a TorchFunctionMode and a TorchDispatchMode")
@@ -249,8 +251,9 @@ def fake(case: Case) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     want = case.pulled()
+    given = case.tensors()
     with FakeTensorMode() as mode:
-        tensors = [mode.from_tensor(t).requires_grad_() for t in case.tensors()]
+        tensors = [mode.from_tensor(t).requires_grad_() for t in given]
         rest = [mode.from_tensor(v) if isinstance(v, Tensor) else v for v in case.args]
         for place, t in zip(case.places, tensors):
             rest[place] = t

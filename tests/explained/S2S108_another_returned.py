@@ -1,17 +1,17 @@
-"""A backward that takes its gradients by a star."""
+"""A backward that is written, while another function is returned."""
 
 import torch
 
 import s2s
 
 
-def refused():
+def doubtful():
     @s2s.autograd_script
     def double(x):
-        def backward(*grads):  # S2S203 here
-            return grads[0] * 2
+        def backward(grad_out):  # S2S108 here
+            return grad_out * 2
 
-        return x * 2, backward
+        return x * 2, lambda grad_out: grad_out
 
     return double
 
@@ -19,8 +19,8 @@ def refused():
 def corrected():
     @s2s.autograd_script
     def double(x):
-        def backward(g):
-            return g * 2
+        def backward(grad_out):
+            return grad_out * 2
 
         return x * 2, backward
 
