@@ -50,6 +50,7 @@ __all__ = [
     "mutants",
     "subjects",
     "summary",
+    "text_of",
     "tried",
 ]
 
@@ -97,23 +98,24 @@ class Subject:
     right: Values  # outputs and gradients on the examples
 
 
-def subjects() -> tuple[Subject, ...]:
-    """The functions that have one ``def backward`` and parameters of a fixed number."""
+def subjects(names: Sequence[str] = ()) -> tuple[Subject, ...]:
+    """The functions, or those of some names, that have one ``def backward`` and parameters of a
+    fixed number."""
     files = sorted((ROOT / "tests" / "corpus").glob("*.py"))
     files += sorted((ROOT / "s2s" / "functions").glob("[a-z]*.py"))
     found = []
     for path in files:
         text = path.read_text().replace("from ..decorator", "from s2s.decorator")
         for source in from_file(path, path.stem, text):
-            if source.enclosing:
+            if source.enclosing or (names and source.name not in names):
                 continue
             rule = pipeline.read(source)
-            names = [p.name for p in rule.params]
+            params = [p.name for p in rule.params]
             tree = rule.backwards[0].tree
             simple = len(rule.backwards) == 1 and isinstance(tree, ast.FunctionDef)
             if not simple or any("List[" in p.type and "Tensor" in p.type for p in rule.params):
                 continue
-            subject = _subject(text, rule.name, pipeline.lift(rule), names)
+            subject = _subject(text, rule.name, pipeline.lift(rule), params)
             if subject is not None:
                 found.append(subject)
     return tuple(found)
@@ -144,13 +146,13 @@ def _subject(text: str, name: str, pair: Pair, names: list[str]) -> Subject | No
     examples = [_complete(scope[name], one) for one in _examples(scope, name)]
     smooth = frozenset(n for n, value in zip(names, examples[0]) if _is_smooth(value))
     try:
-        right = _measured(_naive(_run(_text(closure), name)[name]), examples)
+        right = _measured(_naive(_run(text_of(closure), name)[name]), examples)
         sound = _same(right, _measured(scope[name], examples))
     except _Noticed:
         return None
     subject = Subject(name, closure, written, defined.name, pair, smooth, examples, right)
     # where the forms disagree before there is any mistake, nothing can be told
-    return subject if sound and _stage_of_class(_text(written), subject) == "harmless" else None
+    return subject if sound and _stage_of_class(text_of(written), subject) == "harmless" else None
 
 
 def _is_needed(node: ast.stmt, used: set[str]) -> bool:
@@ -763,11 +765,12 @@ def _mutant(kind: str, subject: Subject, site: Site) -> Mutant | None:
     closure, written = subject.closure.copied(), subject.written_out.copied()
     if not edit(closure):
         return None
-    other = _text(written) if edit(written) else None
-    return Mutant(kind, subject, f"{subject.name}: {where}", _text(closure), other)
+    other = text_of(written) if edit(written) else None
+    return Mutant(kind, subject, f"{subject.name}: {where}", text_of(closure), other)
 
 
-def _text(code: Code) -> str:
+def text_of(code: Code) -> str:
+    """A form as the text of a module."""
     return ast.unparse(ast.fix_missing_locations(code.tree)) + "\n"
 
 
@@ -830,7 +833,7 @@ def _stage_of_closure(mutant: Mutant) -> tuple[str, str]:
 
 
 def _stage_of_class(text: str, subject: Subject) -> str:
-    scope = _run(_text(subject.closure))
+    scope = _run(text_of(subject.closure))
     try:
         exec(compile(text, f"<{subject.name} by hand>", "exec"), scope)
         made: Any = scope[subject.class_name]

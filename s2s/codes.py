@@ -1,7 +1,7 @@
 """What each code means, with a function that has it and its corrected twin.
 
 The examples are files of ``tests/refused`` and ``tests/explained``, which the tests run; an
-installed package carries them along as ``s2s/examples``.
+installed package has them in ``s2s/examples``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .errors import CODES, WARNINGS
 
-__all__ = ["WHY", "Example", "examples", "meaning"]
+__all__ = ["WHY", "Example", "examples", "files", "meaning"]
 
 WHY = {
     "S2S101": "The chain rule multiplies by the output gradient. A backward that leaves it out "
@@ -23,7 +23,7 @@ WHY = {
     "learns. For data such as targets that is right; of parameters with such names (target, "
     "label, mask, index, running_...) it is not said.",
     "S2S103": "A gradient that is not multiplied by an output gradient is the same whatever the "
-    "loss is. Zeros are a constant too, and mean that there is none: of them it is not said.",
+    "loss is. Zeros are passed over: they say that there is none.",
     "S2S104": "Python looks a name up when it is read, so a name misspelt in backward shows in "
     "the first backward, after the forward pass of a whole model.",
     "S2S105": "Nothing depends on this input. It is a leftover, or was forgotten.",
@@ -92,7 +92,7 @@ def meaning(code: str) -> str:
 
 
 def files(code: str) -> list[Path]:
-    """The files with examples of a code, the one that explains most first."""
+    """The files with examples of a code."""
     folders = [place / name for place in _PLACES for name in ("refused", "explained")]
     return sorted(path for folder in folders for path in folder.glob(f"{code}_*.py"))
 
@@ -103,9 +103,10 @@ def examples(code: str) -> tuple[Example, ...]:
     for path in files(code):
         text = path.read_text("utf-8")
         tree = ast.parse(text)
-        parts = {n.name: _inside(n, text) for n in tree.body if isinstance(n, ast.FunctionDef)}
+        parts = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
         wrong = parts["refused"] if "refused" in parts else parts["doubtful"]
-        found.append(Example(ast.get_docstring(tree) or "", wrong, parts["corrected"]))
+        twins = _inside(wrong, text), _inside(parts["corrected"], text)
+        found.append(Example(ast.get_docstring(tree) or "", *twins))
     return tuple(found)
 
 

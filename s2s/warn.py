@@ -25,7 +25,7 @@ from .vocabulary import METADATA
 
 __all__ = ["warnings_for"]
 
-_IGNORE = re.compile(r"#\s*s2s:\s*ignore(?:\[([^\]]*)\])?")
+_IGNORE = re.compile(r"#\s*s2s:\s*ignore\b(?:\[([^\]]*)\])?")
 _OF_SHAPE = {
     "dim",
     "empty_like",
@@ -316,6 +316,12 @@ def _missing_gradients(rule: Rule) -> Iterator[Diagnostic]:
             hint="return one for each tensor; `# s2s: ignore[S2S102]` where None is meant",
         )
         return
+    lifted = {b.tree for b in rule.backwards}
+    read = {n for s in rule.body if s.tree not in lifted for n in reads(s.tree)}
+    for index, param in enumerate(inputs):
+        given = not all(slots is not None and _is_none(slots[index]) for _, slots in rows)
+        if given and param.name not in read:
+            return  # straight through: what one input is in forward, another learns from
     for index, param in enumerate(inputs):
         if param.name.startswith("_") or _DATA.search(param.name):
             continue
@@ -484,6 +490,7 @@ def _exchanged_gradients(rule: Rule) -> Iterator[Diagnostic]:
                     f"{names[index]}, and another one for {names[other]}",
                     hint=f"return them in the order of the inputs: {', '.join(names)}",
                 )
+                break
 
 
 def _meant_for(node: ast.expr, names: list[str]) -> int | None:

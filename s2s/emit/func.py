@@ -56,8 +56,8 @@ def emit_func(pair: Pair) -> Emitted:
     lines += indented(own("generate_vmap_rule = True", "", "@staticmethod"), 4)
     lines += indented(_def("forward", parameters(pair)), 4)
     lines += indented(_forward(pair, extra, handed), 8)
-    lines += indented(own("", "@staticmethod", "def setup_context(ctx, inputs, output):"), 4)
-    lines += indented(own(*_setup(pair, extra)), 8)
+    lines += indented(own("", "@staticmethod", _setup_head(pair, ctx)), 4)
+    lines += indented(own(*_setup(pair, extra, ctx)), 8)
     lines += indented(own("", "@staticmethod"), 4)
     grads = [*taken_grads(pair), *_extra_grads(pair, extra)]
     lines += indented(_def("backward", [ctx, *grads]), 4)
@@ -153,18 +153,24 @@ def _cloned(value: cst.BaseExpression) -> cst.BaseExpression:
     return cst.Call(cst.Attribute(owner, cst.Name("clone")))
 
 
-def _setup(pair: Pair, extra: Sequence[Saved]) -> list[str]:
-    texts = [_taken_apart(pair.arguments, "inputs", pair)]
+def _setup_head(pair: Pair, ctx: str) -> str:
+    names = [ctx, *(fresh(name, pair.taken) for name in ("inputs", "output"))]
+    return f"def setup_context({', '.join(names)}):"
+
+
+def _setup(pair: Pair, extra: Sequence[Saved], ctx: str) -> list[str]:
+    inputs, output = (fresh(name, pair.taken) for name in ("inputs", "output"))
+    texts = [_taken_apart(pair.arguments, inputs, pair)]
     texts += [f"{alias} = {name}" for alias, name in _input_aliases(pair).items()]
-    outputs, taken = _named_outputs(pair, extra)
+    outputs, taken = _named_outputs(pair, extra, output)
     texts += taken
     flat = [n for n, o in zip(outputs, pair.outputs) if o.type == "IntTensor"]
     flat += [s.name for s in extra if s.again != "refused" and s.keep == "tensor"]
     if flat:
-        texts.append(f"ctx.mark_non_differentiable({', '.join(flat)})")
+        texts.append(f"{ctx}.mark_non_differentiable({', '.join(flat)})")
     if extra:
-        texts.append("ctx.set_materialize_grads(False)")
-    saves = save_statements(pair, "ctx", {})
+        texts.append(f"{ctx}.set_materialize_grads(False)")
+    saves = save_statements(pair, ctx, {})
     texts += saves
     texts += [
         s.replace("save_for_backward", "save_for_forward", 1)
@@ -172,12 +178,12 @@ def _setup(pair: Pair, extra: Sequence[Saved]) -> list[str]:
         if "save_for_backward" in s
     ]
     every = outputs[0] if is_list_output(pair) else _tuple(outputs)
-    texts.append(f"ctx.shapes = [t.shape for t in {every}]")
-    texts.append(f'ctx.options = [{{"dtype": t.dtype, "device": t.device}} for t in {every}]')
+    texts.append(f"{ctx}.shapes = [t.shape for t in {every}]")
+    texts.append(f'{ctx}.options = [{{"dtype": t.dtype, "device": t.device}} for t in {every}]')
     return texts
 
 
-def _named_outputs(pair: Pair, extra: Sequence[Saved]) -> tuple[list[str], list[str]]:
+def _named_outputs(pair: Pair, extra: Sequence[Saved], output: str) -> tuple[list[str], list[str]]:
     """Names for the outputs in setup_context, and the statements that bind them."""
     outputs = [o.name or f"out_{i}" for i, o in enumerate(pair.outputs)]
     outputs = [n if n not in pair.arguments else f"{n}_out" for n in outputs]
@@ -186,14 +192,14 @@ def _named_outputs(pair: Pair, extra: Sequence[Saved]) -> tuple[list[str], list[
             outputs[index] = fresh(name, set(pair.taken) | set(outputs))
     if pair.single and not extra:
         if outputs[0] in {s.name for s in pair.saved}:
-            return outputs, [f"{outputs[0]} = output"]
-        return ["output"], []
+            return outputs, [f"{outputs[0]} = {output}"]
+        return [output], []
     star = "*" if is_list_output(pair) else ""
     if star:
-        return outputs, [f"{outputs[0]} = output[: len(output) - {len(extra)}]"] + [
-            f"{s.name} = output[{i - len(extra)}]" for i, s in enumerate(extra)
+        return outputs, [f"{outputs[0]} = {output}[: len({output}) - {len(extra)}]"] + [
+            f"{s.name} = {output}[{i - len(extra)}]" for i, s in enumerate(extra)
         ]
-    return outputs, [_targets([*outputs, *(s.name for s in extra)]) + " = output"]
+    return outputs, [_targets([*outputs, *(s.name for s in extra)]) + f" = {output}"]
 
 
 def _taken_apart(names: Sequence[str], what: str, pair: Pair) -> str:

@@ -21,7 +21,7 @@ import libcst as cst
 
 from ..infer import infer, types_after, written_type
 from ..ir import Pair, Stmt, replace
-from ..names import fresh, reads, same_scope, walk, writes
+from ..names import fresh, reads, walk, writes
 from ..source import bindings
 from ..syntax import code, from_node, make, without_blank_lines
 
@@ -73,6 +73,7 @@ def _lifted(
     outside = {c.name for c in pair.constants}
     local = {n for s in body for n in writes(s.tree)} | outside
     local |= set(pair.arguments) if body is pair.forward else {s.name for s in pair.saved}
+    unseen = {_name(s) for s in body} | _shadows(body)
     for statement in body:
         tree = _function(statement)
         if tree is None:
@@ -83,7 +84,7 @@ def _lifted(
         for read in reads(statement.tree):
             more = found[read].captured if read in found else (read,) if read in local else ()
             captured.update(dict.fromkeys(more))
-        usable = not inner & {*captured, *found} and name not in captured
+        usable = not inner & {*captured, *found} and not unseen & set(captured)
         if usable and _is_simple(tree) and _only_called(name, body):
             full = fresh(f"{pair.name}_{name}", pair.taken | {h.name for h in before})
             found[name] = _Helper(statement, tree, full, tuple(captured))
@@ -98,6 +99,12 @@ def _lifted(
     rest = tuple(_calling(s, found) for s in body if _name(s) not in found)
     made = [replace(h, statement=_calling(h.statement, found)) for h in found.values()]
     return rest, (*before, *(h for h in made if h.name not in known))
+
+
+def _shadows(body: Sequence[Stmt]) -> set[str]:
+    """What comprehensions bind: inside them it hides the names that a helper captured."""
+    nodes = [n for s in body for n in walk(s.tree) if isinstance(n, ast.comprehension)]
+    return {n.id for g in nodes for n in walk(g.target) if isinstance(n, ast.Name)}
 
 
 def _function(statement: Stmt) -> Function | None:
@@ -117,8 +124,13 @@ def _name(statement: Stmt) -> str:
 def _own_names(tree: Function) -> set[str]:
     body: Sequence[ast.AST] = tree.body if isinstance(tree, ast.FunctionDef) else [tree.body]
     names = {n.arg for n in walk(tree.args) if isinstance(n, ast.arg)}
-    bound = {n.id for g in walk(tree) if isinstance(g, ast.comprehension)
-             for n in walk(g.target) if isinstance(n, ast.Name)}
+    bound = {
+        n.id
+        for g in walk(tree)
+        if isinstance(g, ast.comprehension)
+        for n in walk(g.target)
+        if isinstance(n, ast.Name)
+    }
     return names | bound | {n for part in body for n in writes(part)}
 
 
@@ -144,14 +156,12 @@ def _only_called(name: str, body: Sequence[Stmt]) -> bool:
         return False
     uses = [n for s in body for n in walk(s.tree) if isinstance(n, ast.Name) and n.id == name]
     calls = [n for s in body for n in walk(s.tree) if _calls(n, name)]
-    scoped = [n for s in body for n in walk(s.tree) if isinstance(n, ast.comprehension)]
-    shadows = {n.id for g in scoped for n in walk(g.target) if isinstance(n, ast.Name)}
     deep = [n for s in body if _function(s) is None for n in walk(s.tree)]
     functions = [n for n in deep if isinstance(n, (ast.FunctionDef, ast.Lambda))]
     if any(isinstance(n, ast.Name) and n.id == name for f in functions for n in walk(f)):
         return False
     stored = sum(isinstance(n.ctx, ast.Store) for n in uses)
-    return len(calls) == len(uses) - stored and name not in shadows
+    return len(calls) == len(uses) - stored and name not in _shadows(body)
 
 
 def _calls(node: ast.AST, name: str) -> bool:
@@ -159,8 +169,8 @@ def _calls(node: ast.AST, name: str) -> bool:
         return False
     plain = not any(isinstance(a, ast.Starred) for a in node.args)
     plain = plain and all(k.arg is not None for k in node.keywords)
-    return node.func.id == name and plain and not any(
-        isinstance(n, ast.NamedExpr) for n in walk(node)
+    return (
+        node.func.id == name and plain and not any(isinstance(n, ast.NamedExpr) for n in walk(node))
     )
 
 
@@ -181,14 +191,19 @@ class _Calls(cst.CSTTransformer):
         args = list(updated_node.args)
         parameters = helper.tree.args.args
         by_place = len(args) == len(parameters) and not any(arg.keyword for arg in args)
+        if helper.tree.args.defaults:  # then they come first
+            args = [*(cst.Arg(cst.Name(name)) for name in helper.captured), *args]
+            return updated_node.with_changes(func=cst.Name(helper.name), args=args)
         if args and helper.captured and isinstance(args[-1].comma, cst.Comma):
             args[-1] = args[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-        equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
         for name in helper.captured:
-            keyword = None if by_place and not helper.tree.args.defaults else cst.Name(name)
-            args.append(cst.Arg(cst.Name(name), keyword=keyword, equal=equal if keyword else
-                                cst.MaybeSentinel.DEFAULT))
+            args.append(cst.Arg(cst.Name(name)) if by_place else _keyword(name))
         return updated_node.with_changes(func=cst.Name(helper.name), args=args)
+
+
+def _keyword(name: str) -> cst.Arg:
+    tight = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+    return cst.Arg(cst.Name(name), keyword=cst.Name(name), equal=tight)
 
 
 def _calling(statement: Stmt, helpers: Mapping[str, _Helper]) -> Stmt:
@@ -246,7 +261,8 @@ def _given(
     known = bindings(pair.source.tree)
     for call in (n for s in bodies for n in walk(s.tree) if _calls(n, helper.name)):
         assert isinstance(call, ast.Call)
-        for name, value in _pairs(call, names):
+        first = len(helper.captured) if helper.tree.args.defaults else 0
+        for name, value in _pairs(call.args[first:], call.keywords, names):
             found.setdefault(name, set()).add(infer(value, types, known))
     defaults = helper.tree.args.defaults
     for name, default in zip(names[len(names) - len(defaults) :], defaults):
@@ -254,9 +270,11 @@ def _given(
     return {name: kinds.pop() for name, kinds in found.items() if len(kinds) == 1}
 
 
-def _pairs(call: ast.Call, names: Sequence[str]) -> Iterator[tuple[str, ast.expr]]:
-    yield from zip(names, call.args)
-    yield from ((k.arg, k.value) for k in call.keywords if k.arg in names and k.arg)
+def _pairs(
+    args: Sequence[ast.expr], keywords: Sequence[ast.keyword], names: Sequence[str]
+) -> Iterator[tuple[str, ast.expr]]:
+    yield from zip(names, args)
+    yield from ((k.arg, k.value) for k in keywords if k.arg in names and k.arg)
 
 
 def typed_parameter(param: cst.Param, type_: str) -> cst.Param:

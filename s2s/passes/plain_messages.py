@@ -1,7 +1,7 @@
 """Messages without formats: TorchScript prints values, but not ``!r``, ``=`` and ``:.3f``.
 
-    raise ValueError(f"no wave {kind!r}")          -->   raise ValueError(f"no wave {kind}")
-    assert n < 3, f"{type(x).__name__}: {n=}"      -->   assert n < 3, f"{{type(x).__name__}}: n={n}"
+    raise ValueError(f"no wave {kind!r}")     -->   raise ValueError(f"no wave {kind}")
+    assert n < 3, f"{type(x)}: {n=}"          -->   assert n < 3, f"{{type(x)}}: n={n}"
 
 Only in ``raise``, ``assert``, ``print`` and ``warnings.warn``. A value that TorchScript has no
 words for stands there as the text it is computed from.

@@ -56,8 +56,8 @@ class _Sequences(cst.CSTTransformer):
         tree = ast.parse(f"({code(original_node)})", mode="eval").body
         assert isinstance(tree, ast.Call)
         path = origin(tree.func, self.bindings, self.types) or ""
-        method = isinstance(tree.func, ast.Attribute) and not path
-        method = method and infer(tree.func.value, self.types, self.bindings) in _TENSORS
+        owner = tree.func.value if isinstance(tree.func, ast.Attribute) and not path else None
+        method = owner and infer(owner, self.types, self.bindings) in _TENSORS
         name = path.split(".")[-1] if path.startswith("torch.") else ""
         if not method and not name:
             return updated_node
@@ -105,7 +105,8 @@ class _Sequences(cst.CSTTransformer):
         names[star] = cst.Element(names[star].value, comma=names[star].comma)
         if count == 1:
             return updated_node.with_changes(
-                targets=[cst.AssignTarget(names[0].value)], value=cst.parse_expression(parts[0])
+                targets=[cst.AssignTarget(cst.ensure_type(names[0].value, cst.Name))],
+                value=cst.parse_expression(parts[0]),
             )
         return updated_node.with_changes(
             targets=[cst.AssignTarget(target.with_changes(elements=names))],

@@ -1,10 +1,10 @@
 """Small statements in the words that TorchScript has.
 
-    if kind in {"a", "b"}: ...       -->   if kind in ("a", "b"): pass
-    y: Tensor                        -->   pass
-    n //= 2                          -->   n = n // 2
-    for t in reversed(range(n)):     -->   for t in range(n - 1, -1, -1):
-    for h in reversed(states):       -->   for h in states[::-1]:
+if kind in {"a", "b"}: ...       -->   if kind in ("a", "b"): pass
+y: Tensor                        -->   pass
+n //= 2                          -->   n = n // 2
+for t in reversed(range(n)):     -->   for t in range(n - 1, -1, -1):
+for h in reversed(states):       -->   for h in states[::-1]:
 """
 
 from __future__ import annotations

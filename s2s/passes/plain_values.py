@@ -29,9 +29,7 @@ def plain_values(pair: Pair) -> Pair:
     taken = set(pair.taken)
 
     def wanted(node: ast.AST) -> bool:
-        return isinstance(node, ast.BoolOp) or (
-            isinstance(node, ast.Compare) and len(node.ops) > 1
-        )
+        return isinstance(node, ast.BoolOp) or (isinstance(node, ast.Compare) and len(node.ops) > 1)
 
     return rewritten(pair, wanted, _Values(pair, taken), taken)
 
@@ -88,18 +86,23 @@ class _Values(cst.CSTTransformer):
         *middles, last = updated_node.comparisons
         if not any(self._tells_apart(target.comparator) for target in middles):
             return updated_node
-        left, joined = updated_node.left, None
+        left = updated_node.left
+        joined: cst.BaseExpression | None = None
         for target in middles:
-            name = cst.Name(fresh("middle", self.taken))
-            self.taken.add(name.value)
-            bound = _in_parentheses(cst.NamedExpr(name, target.comparator))
-            test = cst.Comparison(left, [target.with_changes(comparator=bound)])
+            after = target.comparator
+            if self._tells_apart(after):
+                after = cst.Name(fresh("middle", self.taken))
+                self.taken.add(after.value)
+                bound = _in_parentheses(cst.NamedExpr(after, target.comparator))
+                target = target.with_changes(comparator=bound)
+            test = cst.Comparison(left, [target])
             joined = cst.BooleanOperation(joined, cst.And(), test) if joined else test
-            left = name
+            left = after
         assert joined is not None
         whole = cst.BooleanOperation(joined, cst.And(), cst.Comparison(left, [last]))
         return whole.with_changes(
-            lpar=updated_node.lpar or [cst.LeftParen()], rpar=updated_node.rpar or [cst.RightParen()]
+            lpar=updated_node.lpar or [cst.LeftParen()],
+            rpar=updated_node.rpar or [cst.RightParen()],
         )
 
     def _tells_apart(self, node: cst.BaseExpression) -> bool:
