@@ -40,7 +40,28 @@ class _Gradient:
 
 
 def guard_gradients(pair: Pair) -> Pair:
-    """Put ``if needs_input_grad[i]:`` around the work of each gradient."""
+    """Put ``if needs_input_grad[i]:`` around the work of each gradient.
+
+    >>> from s2s.passes.example import after
+    >>> print(after('''
+    ... def f(x, w):
+    ...     def backward(g):
+    ...         t = g * w
+    ...         return t.exp(), g * x
+    ...     return x * w, backward
+    ... ''', guard_gradients))
+    def f_forward(x, w):
+        return x * w, (x, w)
+    <BLANKLINE>
+    def f_backward(g, x, w, needs_input_grad):
+        grad_x = grad_w = None
+        if needs_input_grad[0]:
+            t = g * w
+            grad_x = t.exp()
+        if needs_input_grad[1]:
+            grad_w = g * x
+        return grad_x, grad_w
+    """
     if not pair.backward or not isinstance(pair.backward[-1].tree, ast.Return):
         return pair
     *body, last = pair.backward

@@ -43,7 +43,23 @@ __all__ = ["keep_for", "lift_backward"]
 def lift_backward(
     rule: Rule, captures: tuple[Capture, ...], constants: tuple[Constant, ...]
 ) -> Pair:
-    """The forward and backward of ``rule`` as two functions of their arguments alone."""
+    """The forward and backward of ``rule`` as two functions of their arguments alone.
+
+    >>> from s2s.passes.example import after
+    >>> print(after('''
+    ... def swish(x):
+    ...     s = torch.sigmoid(x)
+    ...     def backward(grad_out):
+    ...         return grad_out * s * x
+    ...     return x * s, backward
+    ... '''))
+    def swish_forward(x):
+        s = torch.sigmoid(x)
+        return x * s, (x, s)
+    <BLANKLINE>
+    def swish_backward(grad_out, x, s):
+        return grad_out * s * x
+    """
     kept = [c for c in captures if c.kind != "helper"]
     names = [c.name for c in kept]
     taken = _all_names(rule)

@@ -22,7 +22,36 @@ __all__ = ["optional_captures"]
 
 
 def optional_captures(pair: Pair) -> Pair:
-    """Annotate the initial ``None`` of such captures, and assert where they are read."""
+    """Annotate the initial ``None`` of such captures, and assert where they are read.
+
+    >>> from s2s.passes.example import after
+    >>> print(after('''
+    ... def f(x, flag: bool):
+    ...     if flag:
+    ...         s = torch.exp(x)
+    ...         def backward(g):
+    ...             return g * s, None
+    ...     else:
+    ...         def backward(g):
+    ...             return g, None
+    ...     return x * 2, backward
+    ... ''', optional_captures))
+    def f_forward(x, flag):
+        s: Optional[Tensor] = None
+        if flag:
+            s = torch.exp(x)
+            branch = 0
+        else:
+            branch = 1
+        return x * 2, (branch, s)
+    <BLANKLINE>
+    def f_backward(g, branch, s):
+        if branch == 0:
+            assert s is not None
+            return g * s, None
+        else:
+            return g, None
+    """
     types = {s.name: written_type(s.type) for s in pair.saved}
     forward: list[Stmt] = []
     optional: set[str] = set()

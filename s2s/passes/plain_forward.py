@@ -22,7 +22,19 @@ __all__ = ["plain_forward"]
 
 
 def plain_forward(pair: Pair) -> Pair:
-    """The pair with nothing saved, and forward without the statements that this leaves idle."""
+    """The pair with nothing saved, and forward without the statements that this leaves idle.
+
+    >>> from s2s.passes.example import after
+    >>> print(after('''
+    ... def f(x):
+    ...     s = torch.sigmoid(x)
+    ...     def backward(g):
+    ...         return g * s
+    ...     return x * 2, backward
+    ... ''', plain_forward))
+    def f_forward(x):
+        return x * 2, ()
+    """
     before = [s.name for s in pair.saved]
     body = handed_over(pair.forward, before, [])
     return replace(pair, forward=_without_idle(pair, body), saved=(), backward=(), grads=())

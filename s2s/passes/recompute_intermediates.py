@@ -31,7 +31,25 @@ COMMENT = "# a second derivative: make these functions of the inputs again"
 
 
 def recompute_intermediates(pair: Pair) -> Pair:
-    """Put the statements that redo saved intermediates in front of backward's own."""
+    """Put the statements that redo saved intermediates in front of backward's own.
+
+    >>> from s2s.passes.example import after
+    >>> print(after('''
+    ... def f(x):
+    ...     s = torch.sigmoid(x)
+    ...     def backward(g):
+    ...         return g * s
+    ...     return torch.log(s), backward
+    ... ''', recompute_intermediates))
+    def f_forward(x):
+        s = torch.sigmoid(x)
+        return torch.log(s), (x, s)
+    <BLANKLINE>
+    def f_backward(g, x, s):
+        if torch.is_grad_enabled():  # a second derivative: make these functions of the inputs again
+            s = torch.sigmoid(x)
+        return g * s
+    """
     return _recompute(pair, always=False)
 
 

@@ -26,7 +26,24 @@ __all__ = ["save_parts"]
 
 
 def save_parts(pair: Pair) -> Pair:
-    """Bind ``r_indices = r.indices`` and save that, where backward reads nothing else of ``r``."""
+    """Bind ``r_indices = r.indices`` and save that, where backward reads nothing else of ``r``.
+
+    >>> from s2s.passes.example import after
+    >>> print(after('''
+    ... def f(x):
+    ...     r = torch.max(x, 1)
+    ...     def backward(g):
+    ...         return torch.zeros(3, 4).scatter(1, r.indices, g)
+    ...     return r.values, backward
+    ... ''', save_parts))
+    def f_forward(x):
+        r = torch.max(x, 1)
+        r_indices = r.indices
+        return r.values, (r_indices,)
+    <BLANKLINE>
+    def f_backward(g, r_indices):
+        return torch.zeros(3, 4).scatter(1, r_indices, g)
+    """
     for saved in pair.saved:
         if is_tensor_tuple(saved.type) or saved.keep == "either":
             found = _parts_read(pair, saved)

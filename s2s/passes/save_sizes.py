@@ -26,7 +26,21 @@ _METHODS = {"dim": "int", "numel": "int", "size": "List[int]", "is_floating_poin
 
 
 def save_sizes(pair: Pair) -> Pair:
-    """Save what is read of a tensor in place of the tensor, where that is never its values."""
+    """Save what is read of a tensor in place of the tensor, where that is never its values.
+
+    >>> from s2s.passes.example import after
+    >>> print(after('''
+    ... def f(x):
+    ...     def backward(g):
+    ...         return g.expand(x.shape)
+    ...     return x.sum(), backward
+    ... ''', save_sizes))
+    def f_forward(x):
+        return x.sum(), (x.shape,)
+    <BLANKLINE>
+    def f_backward(g, x_shape):
+        return g.expand(x_shape)
+    """
     for saved in pair.saved:
         found = _facts_read(pair, saved)
         if found:
