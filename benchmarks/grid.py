@@ -9,9 +9,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
+import re
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ from grid.judge import EMPTY, REFUSED, RIGHT, WRONG, Cell  # noqa: E402
 from grid.peers import PARTS, STYLES  # noqa: E402
 from grid.run import FULL, OURS, SHORT, cells, run, summary  # noqa: E402
 from grid.ways import WAYS  # noqa: E402
+
+
+_NUMBERS = re.compile(r"-?[0-9.]+(e-?[0-9]+)?")
 
 
 def _names(_: Any, __: Any, value: str) -> tuple[str, ...]:
@@ -62,8 +66,8 @@ def main(
     console.print(totals(found, "all functions"))
     if len(styles) > 1:
         console.print(totals([c for c in found if c.function in PARTS], "the same functions"))
-    for cell in (c for c in found if c.style == OURS and c.outcome in (REFUSED, WRONG)):
-        console.print(f"{cell.outcome}: {cell.function}, {cell.way}: {cell.why}", markup=False)
+    for line in not_right([c for c in found if c.style == OURS]):
+        console.print(line, markup=False, soft_wrap=True)
     if slow:
         for cell in sorted(found, key=lambda c: -c.seconds)[:30]:
             console.print(f"{cell.seconds:.1f} s {cell.style} {cell.function}: {cell.way}")
@@ -96,6 +100,18 @@ def _counts(some: Iterable[Cell]) -> str:
         return ""
     right, refused, wrong = (outcomes.count(o) for o in (RIGHT, REFUSED, WRONG))
     return f"{right} / {refused} / " + (f"[bold red]{wrong}[/]" if wrong else "0")
+
+
+def not_right(found: Sequence[Cell]) -> Iterator[str]:
+    """Every cell that is refused or silently wrong, those of one way and one reason together."""
+    together: dict[tuple[str, str, str], list[Cell]] = {}
+    for cell in found:
+        if cell.outcome in (REFUSED, WRONG):
+            alike = _NUMBERS.sub("#", cell.why.replace(cell.function, "f"))
+            together.setdefault((cell.outcome, cell.way, alike[:120]), []).append(cell)
+    for (outcome, way, _), cells_ in sorted(together.items(), key=lambda item: item[0][0] != WRONG):
+        names = ", ".join(c.function for c in cells_)
+        yield f"{outcome}: {way}: {names}\n    {cells_[0].why}"
 
 
 def totals(found: Sequence[Cell], what: str) -> Table:

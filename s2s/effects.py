@@ -15,7 +15,9 @@ from .infer import Bindings, origin
 from .names import changed, children, reads, same_scope, walk, writes
 from .vocabulary import (
     FLAT,
+    LIKE,
     METADATA,
+    NONLINEAR,
     PURE_BUILTINS,
     RANDOM,
     READS_ONLY,
@@ -27,6 +29,7 @@ __all__ = [
     "carries_gradient",
     "doing",
     "may_share",
+    "not_linear",
     "slice_for",
     "touched",
     "without_grad",
@@ -169,6 +172,8 @@ def carries_gradient(node: ast.AST, carrying: Collection[str]) -> bool:
         name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", None)
         if name in FLAT:
             return False
+        if name in LIKE and isinstance(func, ast.Attribute):
+            return carries_gradient(func.value, carrying)
         parts: list[ast.AST] = [*node.args, *(k.value for k in node.keywords)]
         if isinstance(func, ast.Attribute):
             parts.append(func.value)
@@ -278,3 +283,39 @@ def slice_for(
         needed |= set(reads(statement)) - set(stop)
         reached |= set(reads(statement)) & set(stop)
     return sorted(kept), needed | reached
+
+
+def not_linear(names: Collection[str], body: Iterable[ast.stmt]) -> str | None:
+    """The text of an expression that is surely not linear in ``names``, or None.
+
+    >>> not_linear({"g"}, ast.parse("h = g * 2; return h.clamp(-1, 1) * x").body)
+    'h.clamp(-1, 1)'
+    """
+    depending = set(names)
+    for statement in body:
+        for node in walk(statement):
+            if isinstance(node, ast.expr) and _bends(node, depending):
+                return ast.unparse(node)
+        if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For)):
+            if set(reads(statement)) & depending and not isinstance(statement, ast.For):
+                if carries_gradient(statement.value or ast.Constant(0), depending):
+                    depending |= set(writes(statement))
+    return None
+
+
+def _bends(node: ast.expr, depending: Collection[str]) -> bool:
+    def depends(part: ast.AST) -> bool:
+        return carries_gradient(part, depending)
+
+    if isinstance(node, ast.BinOp):
+        if isinstance(node.op, ast.Mult):
+            return depends(node.left) and depends(node.right)
+        if isinstance(node.op, ast.Div):
+            return depends(node.right)
+        return isinstance(node.op, ast.Pow) and depends(node.left)
+    if isinstance(node, ast.Call):
+        func = node.func
+        name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+        parts = [*node.args, *([func.value] if isinstance(func, ast.Attribute) else [])]
+        return name in NONLINEAR and any(map(depends, parts))
+    return False

@@ -11,7 +11,9 @@ __all__ = [
     "FLAT",
     "INTEGER",
     "MANY",
+    "LIKE",
     "METADATA",
+    "NONLINEAR",
     "PAIRS",
     "PLAIN",
     "PURE_BUILTINS",
@@ -186,3 +188,18 @@ SCRIPT_BUILTINS = frozenset(
     isinstance len list max min oct ord pow print range round sorted str sum tuple zip
     """.split()
 )
+
+# functions that are not linear in a tensor: a backward that applies one to an output gradient has
+# no transpose
+NONLINEAR = frozenset(
+    """
+    abs acos acosh argmax argmin asin asinh atan atanh bernoulli ceil clamp clamp_max clamp_min
+    clip clip_grad_norm_ cos cosh erf erfc exp expm1 floor frac frexp gelu hardshrink hardtanh
+    heaviside log log10 log1p log2 log_softmax logsumexp max median min nan_to_num norm normalize
+    pow reciprocal relu rint round rsqrt sgn sigmoid sign silu sin sinh softmax softplus softshrink
+    sort sqrt square std tan tanh threshold topk trunc var vector_norm
+    """.split()
+)
+
+# methods that take the form of another tensor, and none of its values
+LIKE = frozenset("expand_as new_tensor reshape_as type_as view_as".split())

@@ -25,7 +25,7 @@ PACKAGE = ROOT / "s2s"
 LAYERS = (
     ("ir", "names", "vocabulary"),
     ("errors", "syntax", "flow", "report"),
-    ("source",),
+    ("source", "codes"),
     ("infer", "locate"),
     ("sharing",),
     ("effects", "parse"),

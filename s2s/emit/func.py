@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
-from ..effects import aliases, may_share
+from ..effects import aliases, may_share, not_linear
 from ..ir import Emitted, Pair, Saved, replace
 from ..names import fresh, writes
 from ..syntax import code, listed, replace_returns, returning, split_return
@@ -264,6 +264,13 @@ def _jvp(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
         for name in ("pullback", "linear", "grads", "transpose", "given", "out_tangents")
     )
     smooth = [i for i, o in enumerate(pair.outputs) if o.type != "IntTensor"]
+    bent = not_linear(pair.grads, [s.tree for s in pair.backward])
+    if bent is not None:
+        message = (
+            f"{pair.name} has no forward mode: its backward is not linear in the output "
+            f"gradients ({bent})"
+        )
+        return own(f"raise RuntimeError({message!r})")
     if not smooth:
         return own("return " + ", ".join(["None"] * (len(pair.outputs) + len(extra))))
     names = [f"grad_{i}" for i in smooth] if len(smooth) > 1 else ["grad_out"]

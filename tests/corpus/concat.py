@@ -4,7 +4,7 @@ import torch
 
 import s2s
 
-TRUE_GRADIENT, SCRIPTS, TRANSFORMS = False, False, True  # tuple(...) of a generator
+TRUE_GRADIENT, SCRIPTS, TRANSFORMS = False, True, True
 
 
 @s2s.autograd_script

@@ -4,7 +4,7 @@ import torch
 
 import s2s
 
-TRUE_GRADIENT, SCRIPTS, TRANSFORMS = True, False, True
+TRUE_GRADIENT, SCRIPTS, TRANSFORMS = True, True, True
 
 
 @s2s.autograd_script

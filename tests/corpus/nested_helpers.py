@@ -5,7 +5,7 @@ from torch import Tensor
 
 import s2s
 
-TRUE_GRADIENT, SCRIPTS, TRANSFORMS = True, False, True
+TRUE_GRADIENT, SCRIPTS, TRANSFORMS = True, True, True
 
 
 @s2s.autograd_script

@@ -49,7 +49,7 @@ class LayerNormFunc(torch.autograd.Function):
             return grad_x, (grad_out * x_hat).sum(rows), grad_out.sum(rows), None
 
         def linear(grad_out):
-            pairs = zip(pullback(grad_out), tangents)
+            pairs = zip(pullback(grad_out), tangents, strict=True)
             return tuple(torch.zeros_like(t) if g is None else g for g, t in pairs if t is not None)
 
         grads, transpose = torch.func.vjp(linear, torch.zeros(ctx.shapes[0], **ctx.options[0]))

@@ -10,7 +10,6 @@ class Activate(torch.autograd.Function):
         if mode == "relu":
             mask = x > 0
             branch = 0
-
             ctx.save_for_backward(x, mask, scale, y)
             ctx.branch = branch
             ctx.mode = mode
@@ -19,7 +18,6 @@ class Activate(torch.autograd.Function):
         elif mode == "leaky":
             scale = torch.where(x > 0, 1.0, slope).to(x.dtype)
             branch = 1
-
             ctx.save_for_backward(x, mask, scale, y)
             ctx.branch = branch
             ctx.mode = mode
@@ -28,7 +26,6 @@ class Activate(torch.autograd.Function):
         elif mode == "softplus":
             y = torch.log1p(torch.exp(-x.abs())) + x.clamp(min=0)
             branch = 2
-
             ctx.save_for_backward(x, mask, scale, y)
             ctx.branch = branch
             ctx.mode = mode
