@@ -18,6 +18,7 @@ import dataclasses
 import importlib.util
 import inspect
 import json
+import keyword
 import linecache
 import random
 import sys
@@ -447,7 +448,9 @@ def parameters_of_backward(subject: Subject) -> Iterator[Site]:
 
 
 def _misspelt(name: str) -> str:
-    return name[:-2] + name[-1] + name[-2] if len(name) > 3 and name[-1] != name[-2] else name + "s"
+    if len(name) > 3 and name[-1] != name[-2]:
+        return name[:-2] + name[-1] + name[-2]
+    return name + ("z" if keyword.iskeyword(name + "s") else "s")
 
 
 def _loads(function: ast.AST, skip: ast.AST | None = None) -> list[str]:
@@ -1008,9 +1011,9 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
     made.add_column("kind of mistake", no_wrap=True)
     made.add_column("number", justify="right")
     for stage in S2S_STAGES:
-        made.add_column(f"s2s: {stage}", justify="right")
+        made.add_column(f"s2s:\n{stage}", justify="right")
     for stage in CLASS_STAGES[1:]:
-        made.add_column(f"class: {stage}", justify="right")
+        made.add_column(f"class:\n{stage}", justify="right")
     for row in rows:
         mine = [_share(row["s2s"][s], row["mistakes"]) for s in S2S_STAGES]
         other = [_share(row["class"][s], row["compared"]) for s in CLASS_STAGES[1:]]

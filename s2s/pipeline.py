@@ -27,6 +27,7 @@ from .passes.recompute_intermediates import recompute_always, recompute_intermed
 from .passes.save_parts import save_parts
 from .passes.save_sizes import save_sizes
 from .passes.unnest_walrus import unnest_walrus
+from .passes.unroll_comprehensions import unroll_comprehensions
 from .verify import verify
 
 __all__ = ["FORMS", "emit", "lift", "printed", "read", "saved_names", "stages"]
@@ -46,6 +47,7 @@ FORMS: Mapping[str, tuple[Pass, ...]] = {
         plain_values,  # before unnest_walrus: it writes some
         unnest_walrus,
         plain_messages,
+        unroll_comprehensions,
         plain_statements,
         plain_sequences,
         lift_helpers,

@@ -18,7 +18,7 @@ import functools
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -33,7 +33,7 @@ torch.set_num_threads(1)
 
 CORPUS = Path(__file__).parent / "corpus"
 NAMES = tuple(sorted(path.stem for path in CORPUS.glob("*.py")))
-Function = Callable[..., Any]
+Function = Any
 
 
 # --- loading ------------------------------------------------------------------------------------

@@ -125,7 +125,9 @@ def test_positional_keyword_and_default_arguments(
         assert call(x).item() == value
 
 
-@pytest.mark.parametrize("call", [lambda: seven(), lambda: seven(ones(1), 1.0, 2.0), lambda: seven(ones(1), k=1)])
+@pytest.mark.parametrize(
+    "call", [lambda: seven(), lambda: seven(ones(1), 1.0, 2.0), lambda: seven(ones(1), k=1)]
+)
 def test_a_wrong_call_is_pythons_own_error(call: Callable[[], Tensor]) -> None:
     with pytest.raises(TypeError, match=r"seven\(\)"):
         call()
@@ -279,7 +281,9 @@ class Learned(nn.Module):
 
 
 def test_a_parameter_of_self_is_refused() -> None:
-    with pytest.raises(RuntimeError, match=r"scale reads self\.k from outside, and it requires grad"):
+    with pytest.raises(
+        RuntimeError, match=r"scale reads self\.k from outside, and it requires grad"
+    ):
         Learned().scale(ones(1))
 
 
@@ -308,9 +312,7 @@ def test_a_global_is_read_when_the_function_is_called(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("trainable", [ones(1), nn.Parameter(torch.ones(1))])
-def test_a_trainable_global_is_refused(
-    monkeypatch: pytest.MonkeyPatch, trainable: Tensor
-) -> None:
+def test_a_trainable_global_is_refused(monkeypatch: pytest.MonkeyPatch, trainable: Tensor) -> None:
     monkeypatch.setitem(globals(), "SCALE", trainable)
     for x in (ones(1), ones(1).detach()):
         with pytest.raises(RuntimeError, match="by_global reads SCALE from outside.* argument"):
@@ -457,7 +459,7 @@ def test_an_older_function_of_the_same_name_keeps_its_gradient_in_eager_code() -
 # --- other processes ------------------------------------------------------------------------------------
 
 
-MODULE = '''
+MODULE = """
 import torch
 from torch import Tensor
 import s2s
@@ -471,7 +473,7 @@ def marked(x: Tensor, k: float = 2.0):
 class Net(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return marked(x) + marked(x, 3.0)
-'''
+"""
 
 
 def python(code: str, folder: Path, **environment: str) -> str:

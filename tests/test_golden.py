@@ -56,7 +56,7 @@ def test_no_golden_file_is_left_over() -> None:
     assert {path.stem for path in GOLDEN.glob("*.py")} == set(TEXTS)
 
 
-LAYER_NORM = '''\
+LAYER_NORM = """\
 import torch
 
 
@@ -89,7 +89,7 @@ class LayerNorm(torch.autograd.Function):
         if ctx.needs_input_grad[2]:
             grad_bias = grad_out.sum(rows)
         return grad_x, grad_weight, grad_bias, None
-'''
+"""
 
 
 def test_layer_norm_reads_as_an_expert_would_write_it() -> None:

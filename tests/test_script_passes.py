@@ -24,14 +24,15 @@ from s2s.passes.plain_sequences import plain_sequences
 from s2s.passes.plain_statements import plain_statements
 from s2s.passes.plain_values import plain_values
 from s2s.passes.unnest_walrus import unnest_walrus
+from s2s.passes.unroll_comprehensions import unroll_comprehensions
 from s2s.source import from_file
 from s2s.verify import verify
 
 HEAD = (
     "import warnings\nfrom typing import List\nimport torch\nfrom torch import Tensor\nimport s2s\n"
 )
-STEPS = (match_to_if, plain_values, unnest_walrus, plain_messages, plain_statements)
-STEPS += (plain_sequences, lift_helpers)
+STEPS = (match_to_if, plain_values, unnest_walrus, plain_messages, unroll_comprehensions)
+STEPS += (plain_statements, plain_sequences, lift_helpers)
 Case = tuple[str, str]
 
 # pass -> (parameters after x, body); g is backward's gradient, `y` the output where none is said
@@ -89,6 +90,21 @@ CHANGED: dict[Callable[[Pair], Pair], list[Case]] = {
         (
             "n: int",
             'if n > 99:\n    raise ValueError(\n        "many "  # why\n        f"{n!r}"\n    )\ny = x',
+        ),
+    ],
+    unroll_comprehensions: [
+        ("xs: List[Tensor]", "# c\nys = [2 * t for t in xs if t.dim() > 1]  # d\ny = x * ys[0]"),
+        (
+            "n: int",
+            "ys = [i * j + n for i in range(3) if i != 1 for j in range(i) if j < 2 if n >= 0]\ny = x * ys[0] * len(ys)",
+        ),
+        (
+            "n: int",
+            "t = n\nys = [t * 3 for t in x.shape if t]\ny = x * ys[1] * t\nzs = [\n    s\n    for s in x.shape\n    if (s > 0\n        and n < 99)\n]\ny = y + len(zs)",
+        ),
+        (
+            "n: int",
+            "y = x\nfor k in range(2):\n    ys = [y * i for i in range(k + 2) if i > 0]\n    y = y + ys[0]",
         ),
     ],
     plain_statements: [

@@ -34,7 +34,7 @@ LAYERS = (
     ("warn",),
     ("passes", "verify"),
     ("emit",),
-    ("pipeline", "load"),
+    ("pipeline", "load", "passes.example"),
     ("reference", "operator", "scripted", "runtime"),
     ("decorator", "testing"),
     ("functions",),
@@ -82,9 +82,10 @@ def imports(name: str) -> Iterator[tuple[str, bool]]:
 
 def layer(name: str) -> int:
     first = name.split(".")[0]
-    for index, names in enumerate(LAYERS):
-        if first in names:
-            return index
+    for place in (name, first):
+        for index, names in enumerate(LAYERS):
+            if place in names:
+                return index
     raise AssertionError(f"s2s/{first}.py has no place in LAYERS: say what it may import")
 
 

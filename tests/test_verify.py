@@ -13,7 +13,7 @@ from s2s.source import from_file
 from s2s.syntax import make
 from s2s.verify import InternalError, verify
 
-TEXT = '''
+TEXT = """
 import torch
 import s2s
 
@@ -29,7 +29,7 @@ def make(alpha):
         return x * s * w, backward
 
     return gate
-'''
+"""
 
 
 @pytest.fixture

@@ -255,7 +255,7 @@ def _as_def(line: cst.SimpleStatementLine, name: str) -> cst.FunctionDef:
 def _given(
     helper: _Helper, types: Mapping[str, str], bodies: Sequence[Stmt], pair: Pair
 ) -> dict[str, str]:
-    """The types of the parameters that say none, where every call hands over the same."""
+    """The types of the parameters that say none, where all calls that tell hand over the same."""
     found: dict[str, set[str]] = {}
     names = [a.arg for a in helper.tree.args.args]
     known = bindings(pair.source.tree)
@@ -267,7 +267,8 @@ def _given(
     defaults = helper.tree.args.defaults
     for name, default in zip(names[len(names) - len(defaults) :], defaults):
         found.setdefault(name, set()).add(infer(default, {}, known))
-    return {name: kinds.pop() for name, kinds in found.items() if len(kinds) == 1}
+    sure = {name: kinds - {""} for name, kinds in found.items()}
+    return {name: kinds.pop() for name, kinds in sure.items() if len(kinds) == 1}
 
 
 def _pairs(

@@ -1,6 +1,6 @@
 """The ways, one small function each. The order of the list is that of the table."""
 
-from . import compiled, eager, forward, memory, objects, scripted, transforms
+from . import compiled, eager, forward, memory, nested, objects, scripted, transforms
 from .base import WAYS, Way
 
-__all__ = ["WAYS", "Way", "compiled", "eager", "forward", "memory", "objects", "scripted", "transforms"]
+__all__ = ["WAYS", "Way", "compiled", "eager", "forward", "memory", "nested", "objects", "scripted", "transforms"]
