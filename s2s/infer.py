@@ -323,6 +323,10 @@ def infer(node: ast.expr, types: Types, bindings: Bindings) -> str:
         part = _fold([infer(e, types, bindings) for e in node.elts])
         part = "Tensor" if part == "IntTensor" else part
         return f"List[{part}]" if part else ""
+    if isinstance(node, ast.Dict) and node.values:
+        part = _fold([infer(v, types, bindings) for v in node.values])
+        named = all(isinstance(k, ast.Constant) and isinstance(k.value, str) for k in node.keys)
+        return "Dict[str, Tensor]" if named and is_tensor(part) else ""
     if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
         return _comprehension(node, types, bindings)
     if isinstance(node, ast.Attribute):

@@ -39,6 +39,7 @@ class _Sharing:
     def __init__(
         self, roots: Collection[str], types: Mapping[str, str], bindings: Mapping[str, Binding]
     ) -> None:
+        self.roots = set(roots)
         self.shares: dict[str, _Roots] = {name: {name} for name in roots}
         self.types = types
         self.bindings = bindings
@@ -117,7 +118,7 @@ class _Sharing:
             self.bind(node.target, node.value)
         roots: _Roots = set()
         if isinstance(node, (ast.Subscript, ast.Attribute)):
-            if not isinstance(node.ctx, ast.Load):
+            if not isinstance(node.ctx, ast.Load) and not self.holds_only(node.value):
                 roots = self.sources(node.value)
         elif isinstance(node, ast.Call):
             for argument in self.changed_arguments(node):
@@ -136,7 +137,7 @@ class _Sharing:
         name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
         inplace = name.endswith("_") and not name.endswith("__") and name != "requires_grad_"
         if isinstance(func, ast.Attribute) and not self.is_module(func.value):
-            if inplace or name in UPDATES:
+            if inplace or (name in UPDATES and not self.holds_only(func.value)):
                 yield func.value
         elif inplace and call.args:
             yield call.args[0]
@@ -146,6 +147,12 @@ class _Sharing:
                 params = [a.arg for a in [*function.args.posonlyargs, *function.args.args]]
                 inner = {n for s in function.body for n in changed(s)}
                 yield from (a for p, a in zip(params, call.args) if p in inner)
+
+    def holds_only(self, node: ast.expr) -> bool:
+        """Is it a list of the function's own, which may change though what it holds may not?"""
+        if not isinstance(node, ast.Name) or node.id in self.roots:
+            return False
+        return self.types.get(node.id, "").startswith(("List[", "Dict["))
 
     def is_module(self, node: ast.expr) -> bool:
         while isinstance(node, ast.Attribute):

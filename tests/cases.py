@@ -238,7 +238,7 @@ def basis(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     for index, tensor in enumerate(tensors):
         for place in range(tensor.numel()):
             for unit in (1, 1j) if tensor.is_complex() else (1,):
-                units = [torch.zeros_like(t) for t in tensors]
+                units = [torch.zeros(t.shape, dtype=t.dtype) for t in tensors]
                 units[index].view(-1)[place] = unit
                 yield units
 

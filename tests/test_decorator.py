@@ -401,7 +401,7 @@ def test_late_binding_of_an_enclosing_name() -> None:
 
         @s2s.autograd_script
         def f(x):
-            return x * k, lambda g: 7 * g * k
+            return x * k, lambda g: 7 * g * k  # noqa: B023
 
         functions.append(f)
     x = ones(1)

@@ -36,7 +36,7 @@ close = torch.testing.assert_close
 VARIADIC = ("concat",)  # takes *parts
 
 
-def every(*flags: str) -> Any:
+def every(*flags: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("sample", samples(*flags), ids=str)
 
 

@@ -109,7 +109,8 @@ def chunked(case: Case) -> None:
 
 @way("autograd.grad inside vmap")
 def tape_inside_vmap(case: Case) -> None:
-    """The gradient graph of a vmapped call, differentiated again by plain autograd."""
+    """The gradient graph of a vmapped call, kept by plain autograd."""
+    case.need("linear")
     batch = _batch(case)
     want = case.want(lambda f: _each(case, batch, f))
     count = len(case.smooth_outputs())
@@ -481,6 +482,130 @@ def joint(case: Case) -> None:
     graph = aot_export_joint_simple(case.bind(case.f), case.leaves(), trace_joint=True)
     outputs, grads = graph(case.tensors(), _units(case))
     same([*outputs, *grads], want)
+
+
+def _grad_of_grad(case: Case, f: Callable[..., Any]) -> tuple[list[Tensor], list[Tensor]]:
+    """d <d loss, tangents> with the outputs squared, so that their own derivative counts too."""
+    _real(case)
+    tangents = like(case.tensors(), 3)
+    units = _units(case)
+
+    def by_hand(truth: Callable[..., Any]) -> list[Tensor]:
+        tensors = case.leaves()
+        squares = [t * t for t in case.bind(truth)(*tensors)]
+        grads = gradients(squares, tensors, units, create_graph=True)
+        total = sum((g * t).sum() for g, t in zip(grads, tangents) if g is not None)
+        return filled(gradients([total], tensors, None), tensors)  # type: ignore[list-item]
+
+    want = case.want(by_hand)
+    bound = case.bind(f)
+    inner = grad(_loss(case, lambda *a: tuple(t * t for t in bound(*a))), _places(case))
+
+    def outer(*tensors: Tensor) -> Any:
+        return sum((g * t).sum() for g, t in zip(inner(*tensors), tangents))
+
+    return list(grad(outer, _places(case))(*case.tensors())), want
+
+
+@way("grad of grad of squares")
+def grad_of_grad(case: Case) -> None:
+    same(*_grad_of_grad(case, case.f))
+
+
+@way("jit.script, grad of grad")
+def script_grad_of_grad(case: Case) -> None:
+    same(*_grad_of_grad(case, scripted_call(case)))
+
+
+@way("jit.script, hessian by reverse mode")
+def script_hessian(case: Case) -> None:
+    _real(case)
+    want = case.derivative_of_backward()
+    loss = _loss(case, case.bind(scripted_call(case)))
+    blocks = jacrev(jacrev(loss, _places(case)), _places(case))(*case.tensors())
+    same([_square(blocks, case)], [want])
+
+
+@way("jit.script, vmap of vjp")
+def script_vmap(case: Case) -> None:
+    batch = _batch(case)
+    want = case.want(lambda f: _each(case, batch, f))
+    units = tuple(like([t[0] for t in want[: len(case.smooth_outputs())]]))
+    bound = case.bind(scripted_call(case))
+
+    def pulled(*tensors: Tensor) -> Any:
+        outputs, pullback = vjp(bound, *tensors)
+        return (*outputs, *pullback(units))
+
+    same(vmap(pulled)(*batch), want)
+
+
+@way("jit.script, func.grad inside plain autograd")
+def script_grad_inside_tape(case: Case) -> None:
+    _real(case)
+    tangents = like(case.tensors(), 3)
+    want = split(case.derivative_of_backward().T @ real(tangents), case.tensors())
+    asked = case.leaves()
+    grads = grad(_loss(case, case.bind(scripted_call(case))), _places(case))(*asked)
+    same(filled(gradients(grads, asked, tangents), asked), want)
+
+
+@way("jit.script, backward through vmap")
+def script_backward_through_vmap(case: Case) -> None:
+    batch = _batch(case)
+    want = case.want(lambda f: _each(case, batch, f))
+    asked = leaves(batch)
+    outputs = vmap(case.bind(scripted_call(case)))(*asked)
+    units = [torch.stack([u] * len(batch[0])) for u in like([t[0] for t in outputs])]
+    same([*outputs, *filled(gradients(outputs, asked, units), asked)], want)
+
+
+@way("jit.script, forward over reverse")
+def script_forward_over_reverse(case: Case) -> None:
+    _real(case)
+    tangents = like(case.tensors(), 3)
+    want = split(case.derivative_of_backward() @ real(tangents), case.tensors())
+    loss = _loss(case, case.bind(scripted_call(case)))
+    _, got = jvp(grad(loss, _places(case)), tuple(case.tensors()), tuple(tangents))
+    same(got, want)
+
+
+@way("jit.script, dual level by hand")
+def script_dual_level(case: Case) -> None:
+    from torch.autograd import forward_ad
+
+    from .forward import _tangents
+
+    case.need("linear")
+    tangents = like(case.tensors(), 3)
+    want = _moved(case, tangents)
+    bound = case.bind(scripted_call(case))
+    for _ in range(2):
+        with forward_ad.dual_level():
+            given = [forward_ad.make_dual(t, d) for t, d in zip(case.tensors(), tangents)]
+            got = _tangents(bound(*given))
+        same(got, want)
+
+
+@way("compile(func.grad), then plain backward", cost=1)
+def compiled_grad_inside_tape(case: Case) -> None:
+    _real(case)
+    tangents = like(case.tensors(), 3)
+    want = split(case.derivative_of_backward().T @ real(tangents), case.tensors())
+    asked = case.leaves()
+    grads = _compile(grad(_loss(case), _places(case)))(*asked)
+    same(filled(gradients(grads, asked, tangents), asked), want)
+
+
+@way("compile(vmap(jacrev))", cost=1)
+def compile_vmap_jacrev(case: Case) -> None:
+    _real(case)
+    want = case.jacobian()
+    batch = [torch.stack([t, t]) for t in case.tensors()]
+    compiled = _compile(vmap(jacrev(case.bind(case.f), _places(case))))
+    blocks = compiled(*batch)
+    for row in range(2):
+        same([matrix([[b[row] for b in line] for line in blocks], case.tensors())], [want])
 
 
 @way("jit.trace of func.grad")
