@@ -30,7 +30,6 @@ from grid.peers import PARTS, STYLES  # noqa: E402
 from grid.run import FULL, OURS, SHORT, cells, run, summary  # noqa: E402
 from grid.ways import WAYS  # noqa: E402
 
-
 _NUMBERS = re.compile(r"-?[0-9.]+(e-?[0-9]+)?")
 
 
@@ -41,9 +40,11 @@ def _names(_: Any, __: Any, value: str) -> tuple[str, ...]:
 @click.command()
 @click.option("--full", is_flag=True, help="Every function in every way: a long run.")
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Write every cell here.")
-@click.option("--functions", default="", callback=_names, help="Names, with * and commas.")
-@click.option("--ways", default="", callback=_names, help="Names or groups, with * and commas.")
-@click.option("--styles", default=",".join((OURS, *STYLES)), callback=_names, help="Whose.")
+@click.option("--functions", default="", callback=_names, help="Some, as swish,seven*.")
+@click.option("--ways", multiple=True, help="One way or group; * stands for anything. Repeat it.")
+@click.option(
+    "--styles", default=",".join((OURS, *STYLES)), callback=_names, help="Some of s2s,ctx,..."
+)
 @click.option("--slow", is_flag=True, help="Show the slowest cells too.")
 def main(
     full: bool,

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import functions as functions
     from .decorator import autograd_script, source
-    from .errors import TransformError
+    from .errors import GradientWarning, TransformError
     from .reference import autograd_function
 
-__all__ = ["TransformError", "autograd_function", "autograd_script", "source"]
+__all__ = ["GradientWarning", "TransformError", "autograd_function", "autograd_script", "source"]
 __version__ = "0.1.0"
 
 # Where the public names live. Each is imported when it is first asked for, so that the command,
 # which only reads files, does not wait for torch.
 _HOMES = {
+    "GradientWarning": "errors",
     "TransformError": "errors",
     "autograd_function": "reference",
     "autograd_script": "decorator",

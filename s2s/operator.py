@@ -24,6 +24,7 @@ __all__ = ["call", "define", "named", "no_operator"]
 
 _transforms_active = torch._C._are_functorch_transforms_active
 _autocast_active = torch._C._is_any_autocast_enabled
+_dispatch_modes = torch._C._len_torch_dispatch_stack
 _any_requires_grad = torch._C._any_requires_grad
 _shares_memory = torch._C._any_output_is_alias_to_input_or_output
 
@@ -121,6 +122,8 @@ def _kernels(
             out = compiled.differentiable(*args)
         elif is_grad_enabled() and _any_requires_grad(*args):
             out = compiled.autocast_apply(*args) if _autocast_active() else apply(*args)
+        elif _dispatch_modes():  # a tracer wants to see the operator, not what it does
+            return compiled.below(*args)
         else:
             out = run(*args)
         return out if fresh else _apart(out, args)

@@ -150,26 +150,57 @@ class Compiled:
 
     def differentiable(self, *args: Any) -> Any:
         """What the operator's Autograd kernel does: the user's rule at this level alone."""
-        if _transforms_active() and forward_ad._current_level >= 0:
-            raise RuntimeError(
-                f"{self.pair.name}: no forward mode through the operator under function transforms "
-                "or torch.compile; call the function itself, outside torch.compile"
-            )
-        if _transforms_active():  # functorch has come down to this level and waits for one node
-            with enable_single_level_autograd_function():
-                return self._differentiable(*args)
-        return self._differentiable(*args)
-
-    def _differentiable(self, *args: Any) -> Any:
+        if _transforms_active():
+            return self._at_level(*args)
         if forward_ad._current_level >= 0:
             return self._stripped(_single_level(self.Func), self._hidden("func"))(*args)
-        if not torch.is_grad_enabled():
-            return self.run(*args)
-        if not any(isinstance(a, Tensor) and a.requires_grad for a in args):
+        if not _asks(args):
             return self.run(*args)
         if torch._C._is_any_autocast_enabled():
             return self.autocast_apply(*args)
         return self.apply(*args)
+
+    def _at_level(self, *args: Any) -> Any:
+        """The operator at one of functorch's levels: a node there, and the operator again below."""
+        if forward_ad._current_level >= 0:
+            raise RuntimeError(
+                f"{self.pair.name}: no forward mode through the operator under function transforms "
+                "or torch.compile; call the function itself, outside torch.compile"
+            )
+        if not _asks(args):
+            return self.below(*args)
+        if not self._hidden("func"):
+            with enable_single_level_autograd_function():
+                return _single_level(self.LevelFunc)(*args)
+        inner = [torch._C._functorch.get_unwrapped(t) for t in args if _is_wrapped(t)]
+        deeper = len(torch._C._functorch.get_interpreter_stack() or ()) > 1
+        if deeper or any(t.requires_grad for t in inner):
+            raise RuntimeError(
+                f"{self.pair.name}: what it draws at random, or computes in a way that cannot be "
+                "seen, is not handed through the operator to several levels of derivatives; call "
+                "the function itself, outside torch.compile"
+            )
+        with enable_single_level_autograd_function():
+            return self.apply(*args)
+
+    def below(self, *args: Any) -> Any:
+        """The operator again, for the layers under autograd."""
+        with torch._C._AutoDispatchBelowAutograd():
+            out = operator.call(self, args)
+        return tuple(out) if isinstance(out, list) else out
+
+    @functools.cached_property
+    def LevelFunc(self) -> type[torch.autograd.Function]:
+        """The func form with the operator itself as forward: the levels below see their own rule."""
+
+        def forward(*args: Any) -> Any:
+            with torch.enable_grad():  # off here for this level; the ones below have their own
+                return self.below(*args)
+
+        made: type[torch.autograd.Function] = type(
+            self.Func.__name__, (self.Func,), {"forward": staticmethod(forward)}
+        )
+        return made
 
     def batched(
         self, args: Sequence[Any], dims: tuple[int | None, ...], size: int, randomness: str
@@ -267,6 +298,15 @@ def _kind(value: Any) -> str:
         return "Optional[Tensor]"
     known = {bool: "bool", int: "int", float: "float", str: "str", complex: "complex"}
     return known.get(type(value), "object")
+
+
+def _asks(args: Sequence[Any]) -> bool:
+    """Is a gradient asked for?"""
+    return torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in args)
+
+
+def _is_wrapped(value: Any) -> bool:
+    return isinstance(value, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(value)
 
 
 def _single_level(cls: type[torch.autograd.Function]) -> _Apply:
@@ -471,6 +511,11 @@ def refuse_nested(compiled: Compiled, args: tuple[Any, ...]) -> None:
             )
 
 
+def _nested_forward_mode() -> bool:
+    stack = torch._C._functorch.get_interpreter_stack() or ()
+    return sum(i.key() == torch._C._functorch.TransformType.Jvp for i in stack) > 1
+
+
 def _transformed(compiled: Compiled) -> Callable[..., Any]:
     """Calls under torch.compile, torch.export, function transforms and forward-mode AD."""
     is_compiling = torch.compiler.is_compiling
@@ -501,6 +546,11 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
             )
         if torch._C._is_tracing():  # torch.jit.trace: the traced program keeps the rule so
             return operator.call(compiled, args)
+        if _nested_forward_mode():
+            raise RuntimeError(
+                f"{compiled.pair.name}: forward mode over forward mode drops the rule of a custom "
+                "function in PyTorch; use jacfwd over jacrev, or jacrev twice"
+            )
         for index in (*plain[0], *plain[1]):
             given = args[index]
             if not isinstance(given, Tensor) and (given is not None or index in plain[0]):

@@ -38,9 +38,7 @@ def failed(report: Report) -> List[str]:
 def test_the_corpus(sample: Sample) -> None:
     args, keywords = sample.arguments()
     surrogate = not flag(sample.name, "TRUE_GRADIENT")
-    report = check(
-        sample.f(), *args, surrogate=surrogate, raise_exception=False, **keywords
-    )
+    report = check(sample.f(), *args, surrogate=surrogate, raise_exception=False, **keywords)
     assert set(failed(report)) == FAILS.get(sample.name, set()), str(report)
     refused = {line.what for line in report.of("refused")}
     assert not refused & {"eager", "eager, backward twice", "pair", "gradcheck"}, str(report)

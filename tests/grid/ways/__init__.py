@@ -3,4 +3,15 @@
 from . import compiled, eager, forward, memory, nested, objects, scripted, transforms
 from .base import WAYS, Way
 
-__all__ = ["WAYS", "Way", "compiled", "eager", "forward", "memory", "nested", "objects", "scripted", "transforms"]
+__all__ = [
+    "WAYS",
+    "Way",
+    "compiled",
+    "eager",
+    "forward",
+    "memory",
+    "nested",
+    "objects",
+    "scripted",
+    "transforms",
+]

@@ -364,7 +364,9 @@ def opcheck(case: Case) -> None:
     args = list(case.args)
     for i in case.places:
         args[i] = args[i].clone().requires_grad_()
-    if any(a.name != f"{a.name}" for a in op._schema.arguments) or len(op._schema.arguments) < len(args):
+    if any(a.name != f"{a.name}" for a in op._schema.arguments) or len(op._schema.arguments) < len(
+        args
+    ):
         raise NotApplicable("lists")
     first, second = [], {}
     for value, argument in zip(args, op._schema.arguments):

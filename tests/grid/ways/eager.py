@@ -316,9 +316,7 @@ def batched_grads(case: Case) -> None:
     tensors = case.leaves()
     output = torch.cat([t.reshape(-1) for t in case.bind(case.f)(*tensors)])
     units = torch.eye(output.numel(), dtype=output.dtype)
-    grads = torch.autograd.grad(
-        output, tensors, units, is_grads_batched=True, allow_unused=True
-    )
+    grads = torch.autograd.grad(output, tensors, units, is_grads_batched=True, allow_unused=True)
     full = [
         torch.zeros(len(units), *t.shape, dtype=t.dtype) if g is None else g
         for g, t in zip(grads, tensors)

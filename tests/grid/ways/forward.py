@@ -199,8 +199,7 @@ def hessian_reverse(case: Case) -> None:
 def _square(blocks: Any, case: Case) -> Tensor:
     sizes = [t.numel() for t in case.tensors()]
     rows = [
-        torch.cat([b.reshape(n, m) for b, m in zip(row, sizes)], 1)
-        for row, n in zip(blocks, sizes)
+        torch.cat([b.reshape(n, m) for b, m in zip(row, sizes)], 1) for row, n in zip(blocks, sizes)
     ]
     return torch.cat(rows)
 
@@ -242,9 +241,7 @@ def nested_jvp(case: Case) -> None:
                 if not isinstance(total, Tensor) or not total.requires_grad:
                     row.append(torch.zeros((), dtype=torch.double))
                     continue
-                again = filled(
-                    gradients([total], tensors, None, retain_graph=True), tensors
-                )
+                again = filled(gradients([total], tensors, None, retain_graph=True), tensors)
                 row.append(sum((a * s).sum() for a, s in zip(again, others)))  # type: ignore[arg-type]
             found.append(torch.stack(row).reshape(output.shape))
         return found

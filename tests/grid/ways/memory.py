@@ -47,9 +47,7 @@ def selective(case: Case) -> None:
         )
 
     same(
-        pull(
-            lambda *a: checkpoint(f, *a, use_reentrant=False, context_fn=contexts), case.leaves()
-        ),
+        pull(lambda *a: checkpoint(f, *a, use_reentrant=False, context_fn=contexts), case.leaves()),
         want,
     )
 
@@ -74,15 +72,13 @@ def packed(case: Case) -> None:
 def seen(case: Case) -> None:
     """With all that is saved set to zero, nothing of the inputs may reach the gradient."""
 
-    def run(f: Callable[..., Any], pack: Callable[[Tensor], Tensor], scale: float) -> list[Tensor]:
-        with saved_tensors_hooks(pack, lambda t: t):
+    def run(scale: float) -> list[Tensor]:
+        with saved_tensors_hooks(torch.zeros_like, lambda t: t):
             tensors = [(t * scale).requires_grad_() for t in case.tensors()]
-            outputs = case.bind(f)(*tensors)
+            outputs = case.bind(case.f)(*tensors)
         return filled(gradients(outputs, tensors, like(outputs)), tensors)
 
-    want = case.want(lambda f: run(f, torch.zeros_like, 1.0))
-    same(run(case.f, torch.zeros_like, 1.0), run(case.f, torch.zeros_like, 1.125))
-    del want
+    same(run(1.0), run(1.125))
 
 
 @way("save_on_cpu")

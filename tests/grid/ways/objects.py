@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, Dataset
 
-from ..judge import Case, NotApplicable, filled, gradients, leaves, like, must, pull, same
+from ..judge import Case, NotApplicable, filled, gradients, like, must, pull, same
 from .base import way
 from .scripted import PULL, ROOT, fresh_process, pull_data
 

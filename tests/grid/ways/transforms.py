@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.func import functional_call, grad, jacrev, vjp, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from ..judge import Case, NotApplicable, filled, gradients, leaves, like, pull, same
 from .base import way
@@ -172,7 +172,11 @@ def per_sample(case: Case) -> None:
         rows = []
         for x in batch:
             out = net(x)
-            rows.append(filled(gradients([out], list(net.parameters()), like([out])), list(net.parameters())))
+            rows.append(
+                filled(
+                    gradients([out], list(net.parameters()), like([out])), list(net.parameters())
+                )
+            )
         return [torch.stack(values) for values in zip(*rows)]
 
     want = case.want(by_hand)
