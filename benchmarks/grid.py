@@ -30,6 +30,7 @@ from grid.peers import PARTS, STYLES  # noqa: E402
 from grid.run import FULL, OURS, SHORT, cells, run, summary  # noqa: E402
 from grid.ways import WAYS  # noqa: E402
 
+_NAME = re.compile(r"(?<=Error: )\w+: ")  # of the function, before a message of ours
 _NUMBERS = re.compile(r"-?[0-9.]+(e-?[0-9]+)?")
 
 
@@ -108,7 +109,7 @@ def not_right(found: Sequence[Cell]) -> Iterator[str]:
     together: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in found:
         if cell.outcome in (REFUSED, WRONG):
-            alike = _NUMBERS.sub("#", cell.why.replace(cell.function, "f"))
+            alike = _NAME.sub("", _NUMBERS.sub("#", cell.why.replace(cell.function, "f")))
             together.setdefault((cell.outcome, cell.way, alike[:120]), []).append(cell)
     for (outcome, way, _), cells_ in sorted(together.items(), key=lambda item: item[0][0] != WRONG):
         names = ", ".join(c.function for c in cells_)

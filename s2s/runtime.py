@@ -191,7 +191,7 @@ class Compiled:
 
     @functools.cached_property
     def LevelFunc(self) -> type[torch.autograd.Function]:
-        """The func form with the operator itself as forward: the levels below see their own rule."""
+        """The func form with the operator as its forward: the levels below see their own rule."""
 
         def forward(*args: Any) -> Any:
             with torch.enable_grad():  # off here for this level; the ones below have their own

@@ -22,15 +22,9 @@ from grid.ways.eager import eager
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 
-def test_nothing_is_silently_wrong() -> None:
-    found = list(run(cells(TINY, styles=[OURS])))
-    wrong = [f"{c.function}, {c.way}: {c.why}" for c in found if c.outcome == WRONG]
-    assert not wrong, "\n".join(wrong)
-    counts = summary(found)[OURS]
-    assert counts[RIGHT] > 10 * counts[REFUSED]
-    # every way of the sample is right for some function, but for those that PyTorch itself lacks
-    never = {c.way for c in found} - {c.way for c in found if c.outcome == RIGHT}
-    assert never <= LACKING
+# PyTorch is silently wrong here about every autograd.Function: Dynamo's own node for one has no
+# second derivative, and its debugging backend, alone of all backends, does not say so
+PYTORCH = {"second derivative of compile, eager backend"}
 
 
 # PyTorch has no functionalize rule for autograd.Function, and symbolic_trace cannot follow a
@@ -54,8 +48,21 @@ LACKING = {
     "export of vmap of grad",
     "export of jvp",
     "make_fx symbolic of vjp",
+    "second derivative of compile, aot_eager",
+    *PYTORCH,
     "unused outputs",  # of functions with several outputs alone
 }
+
+
+def test_nothing_is_silently_wrong() -> None:
+    found = list(run(cells(TINY, styles=[OURS])))
+    wrong = [c for c in found if c.outcome == WRONG and c.way not in PYTORCH]
+    assert not wrong, "\n".join(f"{c.function}, {c.way}: {c.why}" for c in wrong)
+    counts = summary(found)[OURS]
+    assert counts[RIGHT] > 10 * counts[REFUSED]
+    # every way of the sample is right for some function, but for those that PyTorch itself lacks
+    never = {c.way for c in found} - {c.way for c in found if c.outcome == RIGHT}
+    assert never <= LACKING
 
 
 # what these compare is no gradient: values, shapes, memory, zero gradients
@@ -132,6 +139,7 @@ def test_known_holes_of_the_peers_show() -> None:
             ("ctx", "second derivative"),
             ("ctx", "export not strict, trained"),
             ("setup_context", "compile(func.grad)"),
+            *(("setup_context", way) for way in PYTORCH),
             ("custom_op", "jvp"),
         ]
         for cell in run(cells(TINY, ["seven_saved"], [way], [style]))

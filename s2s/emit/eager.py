@@ -234,7 +234,8 @@ def objects_refused(pair: Pair, ctx: str) -> list[str]:
             f"through {saved.name}, which is not computed twice: {saved.why}"
         )
         value = f"{ctx}.{attribute(saved)}"
-        kinds = "bool, int, float, str, list, tuple, type(None)"  # lists of tensors are saved, or refused
+        # a list of tensors is saved as such, or refused at the call
+        kinds = "bool, int, float, str, list, tuple, type(None)"
         texts += [
             f"if {pair.torch}.is_grad_enabled() and not isinstance({value}, ({kinds})):",
             f"    raise RuntimeError({message!r})",

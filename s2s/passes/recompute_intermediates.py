@@ -141,11 +141,13 @@ def _plan(pair: Pair, body: Sequence[Stmt], redone: set[str]) -> _Plan:
         if not opaque:
             break
         last = opaque[-1]
-        names = set(writes(trees[last])) | touched(trees[last], found)
+        names = set(writes(trees[last]))
+        names |= touched(trees[last], found) - set(pair.arguments)
         why = ast.unparse(trees[last]).splitlines()[0]
-        once = {n for n in names if sum(n in writes(t) for t in trees) == 1}
+        inputs = set(pair.arguments)  # bound once already
+        once = {n for n in names - inputs if sum(n in writes(t) for t in trees) == 1}
         new = once - set(plan.kept)  # every round keeps something more, or ends here
-        if names - once - set(pair.arguments) or not new:
+        if names - once or not new:
             for name in redone:  # it would be kept under a name that is bound again later
                 plan.kept.setdefault(name, why)
             plan.statements, plan.starts = [], []

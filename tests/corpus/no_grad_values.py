@@ -20,18 +20,6 @@ def statistics(x):
 
 
 @s2s.autograd_script
-def rebound(x):
-    first = torch.sigmoid(x)
-    with torch.no_grad():
-        x = torch.sin(x)
-
-    def backward(g):
-        return 7 * g * first + g * x
-
-    return first * 1, backward
-
-
-@s2s.autograd_script
 def detached(x):
     fixed = torch.cos(x).detach()
     mixed = torch.sin(x.detach()) * x
@@ -42,7 +30,7 @@ def detached(x):
     return mixed * 1, backward
 
 
-FUNCTION = [statistics, rebound, detached]
+FUNCTION = [statistics, detached]
 
 
 def inputs():

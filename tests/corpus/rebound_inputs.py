@@ -44,7 +44,19 @@ def kept_twice(x, y):
     return x * 1, backward
 
 
-FUNCTION = [kept_then_redone, redone_then_kept, kept_twice]
+@s2s.autograd_script
+def constant_instead(x, y):
+    first = torch.sigmoid(x)
+    with torch.no_grad():
+        x = torch.sin(x)
+
+    def backward(g):
+        return 7 * g * first + g * x, g * y
+
+    return first * 1, backward
+
+
+FUNCTION = [kept_then_redone, redone_then_kept, kept_twice, constant_instead]
 
 
 def inputs():

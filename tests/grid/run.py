@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import signal
 import time
 import warnings
@@ -22,10 +23,11 @@ from .ways import WAYS, Way
 __all__ = ["OURS", "cells", "run", "summary"]
 
 OURS = "s2s"
+_ERROR = re.compile(r"(\w*Error: )+")
 LIMIT = 120  # seconds for one cell
 # how many functions a short run takes in a way of each cost, the untrue ones first; a full run
 # takes all, but for the last
-SHORT = (99, 4, 1, 1)
+SHORT = (99, 3, 1, 1)
 FULL = (99, 99, 99, 3)
 TINY = (5, 1, 0, 0)
 
@@ -94,7 +96,11 @@ def _at_most(seconds: int) -> Iterator[None]:
 
 
 def _first_lines(text: str) -> str:
+    """The first lines of a message; of an error inside TorchScript, those of its cause."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if any("Traceback of TorchScript" in line for line in lines):
+        causes = [i for i, line in enumerate(lines) if _ERROR.match(line)]
+        lines = lines[causes[-1] :] if causes else lines
     return " ".join(lines[:3])[:400]
 
 

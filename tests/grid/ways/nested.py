@@ -11,7 +11,19 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 
-from ..judge import Case, NotApplicable, filled, gradients, leaves, like, pull, real, same, split
+from ..judge import (
+    Case,
+    NotApplicable,
+    filled,
+    gradients,
+    leaves,
+    like,
+    pull,
+    real,
+    same,
+    second,
+    split,
+)
 from .base import way
 from .compiled import _compile
 from .forward import _moved, _real, _square, matrix
@@ -272,15 +284,18 @@ def jvp_of_compiled(case: Case) -> None:
     same(got, want)
 
 
-@way("second derivative of compile", cost=1)
-def second_of_compiled(case: Case) -> None:
-    from ..judge import second
-
-    want = case.want(lambda f: second(case.bind(f), case.tensors()))
-    for backend in ("eager", "aot_eager"):
+def _second_of_compiled(backend: str) -> Callable[[Case], None]:
+    def run(case: Case) -> None:
+        want = case.want(lambda f: second(case.bind(f), case.tensors()))
         torch._dynamo.reset()
         compiled = torch.compile(case.bind(case.f), backend=backend)
-        same(second(compiled, case.tensors()), want, f"{backend}:")
+        same(second(compiled, case.tensors()), want)
+
+    return run
+
+
+way("second derivative of compile, aot_eager", cost=1)(_second_of_compiled("aot_eager"))
+way("second derivative of compile, eager backend", cost=1)(_second_of_compiled("eager"))
 
 
 @way("compile(jacrev)", cost=1)
@@ -465,8 +480,6 @@ def jvp_of_exported(case: Case) -> None:
 
 @way("second derivative of an exported program", cost=1)
 def second_of_exported(case: Case) -> None:
-    from ..judge import second
-
     want = case.want(lambda f: second(case.bind(f), case.tensors()))
     torch._dynamo.reset()
     net = _Module(case.bind(case.f))

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, List, Optional, Tuple
 
 import torch
@@ -31,8 +32,11 @@ def run_text(case: Case, text: str, name: str) -> Any:
     file = f"<grid {case.name} {name}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     function = case.f if case.scriptable is None else case.scriptable
-    scope: dict[str, Any] = {"FUNCTION": function, "Tensor": Tensor, "torch": torch}
-    scope |= {"List": List, "Optional": Optional, "Tuple": Tuple, "__name__": "grid_texts"}
+    module = ModuleType(f"grid_text_{case.name}_{name}")
+    sys.modules[module.__name__] = module  # where Dynamo looks for the globals of a text
+    scope = vars(module)
+    scope |= {"FUNCTION": function, "Tensor": Tensor, "torch": torch}
+    scope |= {"List": List, "Optional": Optional, "Tuple": Tuple}
     exec(compile(text, file, "exec"), scope)
     return scope[name]
 
