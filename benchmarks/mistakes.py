@@ -127,9 +127,10 @@ def _subject(text: str, name: str, pair: Pair, names: list[str]) -> Subject | No
     forward = _function(tree, name)
     used = {n.id for n in ast.walk(forward) if isinstance(n, ast.Name)} | {name}
     tree.body = [s for s in tree.body if _is_needed(s, _needed(tree, used))]
-    backward = next(n for n in forward.body if isinstance(n, ast.FunctionDef) and _is_backward(n))
-    if any(p.kind == "variadic" for p in pair.params):
+    nested = [n for n in forward.body if isinstance(n, ast.FunctionDef) and _is_backward(n)]
+    if not nested or any(p.kind == "variadic" for p in pair.params):
         return None
+    backward = nested[0]
     grads = tuple(a.arg for a in backward.args.args)
     closure = Code("closure", tree, forward, backward, tuple(names), grads)
     emitted = emit_eager(pair)  # no passes: as it would be written at first
@@ -1037,7 +1038,7 @@ def main(seed: int, count: int, file: Path | None, silent: bool) -> None:
     torch.set_num_threads(1)
     outcomes = [tried(mutant) for mutant in mutants(subjects(), seed, count)]
     rows = summary(outcomes)
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 150)
     console.print(table(rows))
     everything = rows[-1]
     dropped = everything["equivalent"]
