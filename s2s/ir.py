@@ -233,6 +233,7 @@ class Pair:
     dirty: tuple[str, ...] = ()
     comments: tuple[cst.EmptyLine, ...] = ()
     header: cst.TrailingWhitespace | None = None
+    branch: str | None = None  # the saved number of the backward that a call returned
     helpers: tuple[Stmt, ...] = ()  # functions in front of forward, for TorchScript
 
     @property

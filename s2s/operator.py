@@ -61,6 +61,7 @@ def define(compiled: Compiled) -> Any:
     plain, differentiable = _kernels(compiled, defaults)
     library.impl(name, plain, "CompositeExplicitAutograd")
     library.impl(name, differentiable, "Autograd")
+    torch.library.register_fake(f"s2s::{name}", plain, lib=library)
     kernel = _batched_kernel(compiled, defaults)
     library.impl(name, kernel, "FuncTorchBatched", with_keyset=True)
     _alias(pair.name, name)

@@ -173,7 +173,9 @@ class Compiled:
             with enable_single_level_autograd_function():
                 return _single_level(self.LevelFunc)(*args)
         inner = [torch._C._functorch.get_unwrapped(t) for t in args if _is_wrapped(t)]
-        deeper = len(torch._C._functorch.get_interpreter_stack() or ()) > 1
+        vmap = torch._C._functorch.TransformType.Vmap
+        stack = torch._C._functorch.get_interpreter_stack() or ()
+        deeper = sum(i.key() != vmap for i in stack) > 1
         if deeper or any(t.requires_grad for t in inner):
             raise RuntimeError(
                 f"{self.pair.name}: what it draws at random, or computes in a way that cannot be "
@@ -522,7 +524,6 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
     is_exporting = torch.compiler.is_exporting
     cls: Any = compiled.Function
     extra = compiled._hidden("eager")
-    count, single = len(compiled.pair.outputs), compiled.pair.single
 
     plain = compiled.pair.params_of("Tensor"), compiled.pair.params_of("Optional[Tensor]")
 
@@ -533,12 +534,10 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
                     f"{compiled.pair.name} changes an input in place: torch.compile would drop its "
                     "gradient. Return a new tensor, or call it under torch.compiler.disable"
                 )
-            if is_exporting() or _transforms_active():
+            # Dynamo would ask for the gradients of extra outputs
+            if is_exporting() or extra or _transforms_active():
                 return operator.call(compiled, args)
-            out = cls.apply(*args)
-            if extra:
-                return out[0] if single else out[:count]
-            return out
+            return cls.apply(*args)
         if compiled.pair.dirty:
             raise RuntimeError(
                 f"{compiled.pair.name} changes an input in place: it has no form for function "

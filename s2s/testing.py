@@ -134,7 +134,8 @@ def check(
 
     Raises:
         AssertionError: something failed; the message is the report. With ``raise_exception=False``
-            the report is returned all the same. What a form refuses is listed and is no failure.
+            the report is returned all the same. What a form refuses is listed and is no failure,
+            but for an error in a plain call.
         TypeError: ``f`` is not decorated with ``autograd_script``.
         ValueError: no input can carry a gradient, or a form is unknown.
     """
@@ -330,14 +331,16 @@ def _same(got: Sequence[Tensor | None], want: Sequence[Tensor | None], what: str
         )
 
 
-def _line(what: str, run: Callable[[], str | None]) -> Line:
-    """Run one check: an AssertionError is a failure, any other exception a refusal."""
+def _line(what: str, run: Callable[[], str | None], must_run: bool = False) -> Line:
+    """Run one check: an AssertionError is a failure, any other exception a refusal, which is a
+    failure too where there is nothing to refuse."""
     try:
         why = run()
     except (AssertionError, GradcheckError) as error:
         return Line(what, "failed", _short(str(error)))
     except Exception as error:  # whatever a form raises, it has refused
-        return Line(what, "refused", _short(f"{type(error).__name__}: {error}"))
+        why = _short(f"{type(error).__name__}: {error}")
+        return Line(what, "failed" if must_run else "refused", why)
     return Line(what, "ok", why or "")
 
 
@@ -378,8 +381,8 @@ def _eager(case: _Case) -> list[Line]:
         _same(again, first, "gradient")
 
     return [
-        _line("eager", lambda: _agree(case, case.f)),
-        _line("eager, backward twice", twice),
+        _line("eager", lambda: _agree(case, case.f), must_run=True),
+        _line("eager, backward twice", twice, must_run=True),
     ]
 
 

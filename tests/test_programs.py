@@ -11,10 +11,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from programs import program
 from torch import Tensor
 
 import s2s
+from programs import program
 from s2s.reference import autograd_function
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # these gradients are arbitrary

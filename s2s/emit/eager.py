@@ -40,6 +40,7 @@ __all__ = [
     "emit_eager",
     "grads_as_list",
     "hidden",
+    "lists_refused",
     "objects_refused",
     "padded",
     "returned",
@@ -225,22 +226,34 @@ def hidden(pair: Pair) -> list[str]:
 def objects_refused(pair: Pair, ctx: str) -> list[str]:
     """A kept object that is no tensor cannot be watched for a second derivative: it raises where
     one is prepared."""
+    # a plain list of tensors is refused at the call
+    kinds = "bool, int, float, str, list, tuple, type(None)"
     texts: list[str] = []
     for saved in pair.saved:
-        if saved.again != "refused" or saved.keep == "tensor":
-            continue
-        message = (
-            f"{pair.name}: with create_graph or function transforms backward would differentiate "
-            f"through {saved.name}, which is not computed twice: {saved.why}"
-        )
-        value = f"{ctx}.{attribute(saved)}"
-        # a list of tensors is saved as such, or refused at the call
-        kinds = "bool, int, float, str, list, tuple, type(None)"
-        texts += [
-            f"if {pair.torch}.is_grad_enabled() and not isinstance({value}, ({kinds})):",
-            f"    raise RuntimeError({message!r})",
-        ]
+        if saved.again == "refused" and saved.keep not in ("tensor", "tensors"):
+            test = f"not isinstance({ctx}.{attribute(saved)}, ({kinds}))"
+            texts += _refused_when_prepared(pair, saved, test)
     return texts
+
+
+def lists_refused(pair: Pair) -> list[str]:
+    """The same for a list of tensors, once backward has it."""
+    texts: list[str] = []
+    for saved in _lists(pair):
+        if saved.again == "refused":
+            texts += _refused_when_prepared(pair, saved, saved.name)
+    return texts
+
+
+def _refused_when_prepared(pair: Pair, saved: Saved, test: str) -> list[str]:
+    message = (
+        f"{pair.name}: with create_graph or function transforms backward would differentiate "
+        f"through {saved.name}, which is not computed twice: {saved.why}"
+    )
+    return [
+        f"if {pair.torch}.is_grad_enabled() and {test}:",
+        f"    raise RuntimeError({message!r})",
+    ]
 
 
 def hidden_grads(pair: Pair) -> list[str]:
@@ -255,9 +268,16 @@ def backward_lines(pair: Pair, ctx: str) -> list[Line]:
     """The body of backward: taking apart what was saved, then the user's statements."""
     body = list(pair.backward)
     unpack, direct = unpack_statements(pair, ctx, body)
-    direct["needs_input_grad"] = f"{ctx}.needs_input_grad"
+    if "needs_input_grad" not in pair.taken:
+        direct["needs_input_grad"] = f"{ctx}.needs_input_grad"
     body = list(replace_returns(body, lambda node, _: padded(pair, ctx, node)))
-    lines = own(*raises(pair, ctx), *objects_refused(pair, ctx), *grads_as_list(pair), *unpack)
+    lines = own(
+        *raises(pair, ctx),
+        *objects_refused(pair, ctx),
+        *grads_as_list(pair),
+        *unpack,
+        *lists_refused(pair),
+    )
     return lines + statement_lines(_tidy_first(body), direct)
 
 

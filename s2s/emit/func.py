@@ -14,10 +14,12 @@ import libcst as cst
 from ..effects import aliases, may_share, not_linear
 from ..ir import Emitted, Pair, Saved, replace
 from ..names import fresh, writes
+from ..passes.save_sizes import may_be_none
 from ..syntax import code, listed, replace_returns, returning, split_return
 from .eager import (
     as_tuple,
     grads_as_list,
+    lists_refused,
     objects_refused,
     padded,
     returned,
@@ -132,7 +134,7 @@ def _extra_value(
     if saved.name in outputs:
         return cst.Name("None")
     value = values.get(saved.name, cst.Name(saved.name))
-    if saved.keep == "tensor" and _may_be_input(pair, value):
+    if saved.keep == "tensor" and not may_be_none(pair, saved) and _may_be_input(pair, value):
         return _cloned(value)
     return value
 
@@ -165,7 +167,11 @@ def _setup(pair: Pair, extra: Sequence[Saved], ctx: str) -> list[str]:
     outputs, taken = _named_outputs(pair, extra, output)
     texts += taken
     flat = [n for n, o in zip(outputs, pair.outputs) if o.type == "IntTensor"]
-    flat += [s.name for s in extra if s.again != "refused" and s.keep == "tensor"]
+    kept = [s for s in extra if s.again != "refused" and s.keep == "tensor"]
+    flat += [s.name for s in kept if not may_be_none(pair, s)]
+    maybe = [s.name for s in kept if may_be_none(pair, s)]
+    if maybe:
+        flat.append(f"*[t for t in {_tuple(maybe)} if t is not None]")
     if flat:
         texts.append(f"{ctx}.mark_non_differentiable({', '.join(flat)})")
     if extra:
@@ -231,9 +237,14 @@ def _backward(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
             texts += _zeros(pair, ctx)
     unpack, direct = unpack_statements(pair, ctx, pair.backward)
     body = replace_returns(pair.backward, lambda node, _: padded(pair, ctx, node))
-    return own(
-        *texts, *objects_refused(pair, ctx), *grads_as_list(pair), *unpack
-    ) + statement_lines(body, direct)
+    lines = own(
+        *texts,
+        *objects_refused(pair, ctx),
+        *grads_as_list(pair),
+        *unpack,
+        *lists_refused(pair),
+    )
+    return lines + statement_lines(body, direct)
 
 
 def _message(pair: Pair, saved: Saved) -> str:
@@ -317,7 +328,9 @@ def _extra_tangent(pair: Pair, saved: Saved) -> str:
     nan = f'{pair.torch}.full_like({saved.name}, float("nan"))'
     smooth = f"{saved.name}.is_floating_point() or {saved.name}.is_complex()"
     if saved.keep == "tensor":
-        return f"{nan} if {smooth} else None" if saved.again == "refused" else "None"
+        there = f"{saved.name} is not None and " if may_be_none(pair, saved) else ""
+        text = f"{nan} if {there}({smooth}) else None"
+        return text if saved.again == "refused" else "None"
     if saved.keep != "either":
         return "None"
     test = f"isinstance({saved.name}, {pair.torch}.Tensor) and ({smooth})"

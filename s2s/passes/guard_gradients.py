@@ -64,6 +64,8 @@ def guard_gradients(pair: Pair) -> Pair:
     """
     if not pair.backward or not isinstance(pair.backward[-1].tree, ast.Return):
         return pair
+    if "needs_input_grad" in pair.taken:  # the user's own
+        return pair
     *body, last = pair.backward
     gradients = _gradients(last)
     slots = [pair.arguments.index(p.name) for p in pair.params if not p.bound]

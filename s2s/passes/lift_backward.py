@@ -90,6 +90,7 @@ def lift_backward(
         torch=torch_name,
         taken=frozenset(taken | {torch_name}),
         dirty=tuple(mutated_inputs(rule)),
+        branch=branch,
         comments=() if branch else only.comments,
         header=None if branch else only.header,
     )
@@ -293,7 +294,12 @@ def _unbound_first(rule: Rule, captures: tuple[Capture, ...]) -> tuple[Stmt, ...
     ends = bound_at_returns([s.tree for s in rule.body], params, marks)
     bound = frozenset.intersection(*ends) if ends else frozenset()
     own = [c for c in captures if c.kind in ("output", "intermediate")]
-    return tuple(make(f"{c.name} = None") for c in own if c.name not in bound | params)
+    nothing = {"tensors": "[]"}  # an empty list of tensors can be kept like any other
+    return tuple(
+        make(f"{c.name} = {nothing.get(keep_for(c.type), 'None')}")
+        for c in own
+        if c.name not in bound | params
+    )
 
 
 # --- backward -------------------------------------------------------------------------------

@@ -94,6 +94,7 @@ def _intermediates(pair: Pair, plain_too: bool) -> list[Saved]:
         for s in pair.saved
         if s.name in bound
         and s.name not in outputs
+        and s.name != pair.branch
         and (plain_too or s.keep != "plain" or s.type == "object")  # an object may hold tensors
     ]
 

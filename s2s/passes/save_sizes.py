@@ -19,7 +19,7 @@ from ..names import fresh, walk
 from ..syntax import code, from_node, handed_over
 from .lift_backward import keep_for
 
-__all__ = ["replaced", "save_sizes"]
+__all__ = ["may_be_none", "replaced", "save_sizes"]
 
 _ATTRIBUTES = {"shape": "List[int]", "dtype": "dtype", "device": "device", "ndim": "int"}
 _METHODS = {"dim": "int", "numel": "int", "size": "List[int]", "is_floating_point": "bool"}
@@ -98,7 +98,7 @@ def _instead(pair: Pair, saved: Saved, found: Mapping[str, tuple[str, str]]) -> 
     for text, (name, type_) in found.items():
         new = names[name]
         value = text.replace(" is not None", " is None")
-        if _may_be_none(pair, saved) and not value.endswith(" is None"):
+        if may_be_none(pair, saved) and not value.endswith(" is None"):
             value = f"None if {saved.name} is None else {value}"
         extra[new] = Saved(new, keep_for(type_), type_, value=value)
         texts[text] = f"not {new}" if text.endswith(" is not None") else new
@@ -121,7 +121,8 @@ def _instead(pair: Pair, saved: Saved, found: Mapping[str, tuple[str, str]]) -> 
     )
 
 
-def _may_be_none(pair: Pair, saved: Saved) -> bool:
+def may_be_none(pair: Pair, saved: Saved) -> bool:
+    """Is it an optional input, or bound on some ways through forward only?"""
     first = any(code(s.node).strip() == f"{saved.name} = None" for s in pair.forward)
     return first or saved.type != "Tensor"
 
