@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, is_grad_enabled
 from torch._functorch import autograd_function
 from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
+from torch._guards import TracingContext
 from torch.autograd import forward_ad
 
 from .check import surely_fresh
@@ -122,6 +123,8 @@ def _kernels(
         if _transforms_active() or forward_ad._current_level >= 0:
             out = compiled.differentiable(*args)
         elif is_grad_enabled() and _any_requires_grad(*args):
+            if _dispatch_modes() and recorded_for_later():
+                return compiled.recorded(*args)
             out = compiled.autocast_apply(*args) if _autocast_active() else apply(*args)
         elif _dispatch_modes():  # a tracer wants to see the operator, not what it does
             return compiled.below(*args)
@@ -149,6 +152,14 @@ def _changed(kernel: Callable[..., Any], change: Callable[[Any], Any]) -> Callab
         return change(kernel(*args, **keywords))
 
     return changed
+
+
+def recorded_for_later() -> bool:
+    """Does ``make_fx``, or torch.export, record forward alone? torch.compile, which has a context
+    of its own, records the derivative as well."""
+    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is None:
+        return False
+    return TracingContext.try_get() is None or torch.compiler.is_exporting()
 
 
 def _apart(out: Any, args: Sequence[Any]) -> Any:

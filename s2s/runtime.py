@@ -17,6 +17,7 @@ from torch._functorch.autograd_function import (
 )
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
+from torch.fx import _symbolic_trace
 
 from . import load, operator, pipeline, scripted
 from .emit.call import CELLS, emit_call, scripted_order, watched
@@ -29,6 +30,7 @@ from .parse import retyped
 __all__ = ["Compiled", "Prepared"]
 
 _transforms_active = torch._C._are_functorch_transforms_active
+_Transform = torch._C._functorch.TransformType
 _Apply = Callable[..., Any]
 
 
@@ -204,10 +206,24 @@ class Compiled:
         )
         return made
 
+    def recorded(self, *args: Any) -> Any:
+        """The operator in a graph that someone may differentiate, or be differentiating."""
+        if self._hidden("func"):
+            raise RuntimeError(
+                f"{self.pair.name}: what it draws at random, or computes in a way that cannot be "
+                "seen, is lost in a recorded graph. Record it with inputs that need no gradient"
+            )
+        return _single_level(self.LevelFunc)(*args)
+
     def batched(
         self, args: Sequence[Any], dims: tuple[int | None, ...], size: int, randomness: str
     ) -> tuple[tuple[Any, ...], tuple[int | None, ...]]:
         """The func form over a batch: its outputs, and where the batch is in each."""
+        if not _transforms_active() and operator.recorded_for_later():
+            raise RuntimeError(
+                f"{self.pair.name}: a recorded graph holds vmap of it without its rule. Record its "
+                "gradient as well, or train the exported program as it is, not decomposed"
+            )
         function = vmapify_autograd_function(self.Func, dims, size, randomness)
         if _transforms_active():
             returned = custom_function_call(function, *args)
@@ -232,6 +248,7 @@ class Compiled:
             "transforms_active": _transforms_active,
             "autocast_active": torch._C._is_any_autocast_enabled,
             "forward_ad": forward_ad,
+            "fx": _symbolic_trace,
             "Tensor": Tensor,
             "s2s": self.module,
             "run": self.run,
@@ -513,9 +530,25 @@ def refuse_nested(compiled: Compiled, args: tuple[Any, ...]) -> None:
             )
 
 
+def _transforms() -> list[Any]:
+    return [i.key() for i in torch._C._functorch.get_interpreter_stack() or ()]
+
+
 def _nested_forward_mode() -> bool:
-    stack = torch._C._functorch.get_interpreter_stack() or ()
-    return sum(i.key() == torch._C._functorch.TransformType.Jvp for i in stack) > 1
+    return _transforms().count(_Transform.Jvp) > 1
+
+
+def _recorded() -> bool:
+    """Is the call written down for later, where it must stay one operator to keep its rule?
+
+    Not where the derivative is taken, and so written down, as well.
+    """
+    if torch._C._is_tracing():
+        return True
+    transforms = _transforms()
+    if _Transform.Grad in transforms or forward_ad._current_level >= 0:
+        return False
+    return _symbolic_trace._is_fx_tracing_flag or _Transform.Functionalize in transforms
 
 
 def _transformed(compiled: Compiled) -> Callable[..., Any]:
@@ -543,7 +576,7 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
                 f"{compiled.pair.name} changes an input in place: it has no form for function "
                 "transforms and forward-mode AD. Return a new tensor instead"
             )
-        if torch._C._is_tracing():  # torch.jit.trace: the traced program keeps the rule so
+        if _recorded():
             return operator.call(compiled, args)
         if _nested_forward_mode():
             raise RuntimeError(

@@ -31,7 +31,13 @@ def bump(v):
 
 UNARY = ["torch.tanh({})", "torch.sigmoid({})", "{}.sin()", "{} * 0.5", "-{}", "({} * {}).cos()"]
 UNARY += ["torch.where({} > 0, {}, 0.1 * {})", "{}.clone()", "({}).detach() + 0.1"]
-BINARY = ["{} * {}", "{} + {}", "{} - 0.5 * {}", "torch.maximum({}, {})", "torch.atan2({}, 1 + {} * {})"]
+BINARY = [
+    "{} * {}",
+    "{} + {}",
+    "{} - 0.5 * {}",
+    "torch.maximum({}, {})",
+    "torch.atan2({}, 1 + {} * {})",
+]
 PLAIN = ["{}.numel()", "{}.shape[0]", "math.pi", "SCALE", "len({}.shape)", "float({}.dim())"]
 
 
@@ -142,7 +148,10 @@ def statement(scope: Scope, depth: int, nested: bool = False) -> None:
         scope.tensors.append(name)
     elif kind == "comprehension":
         name = scope.fresh()
-        scope.add(f"{name} = sum([{scope.tensor()} * (x1 + 1) for x1 in range(k)], {scope.tensor()})", depth)
+        scope.add(
+            f"{name} = sum([{scope.tensor()} * (x1 + 1) for x1 in range(k)], {scope.tensor()})",
+            depth,
+        )
         scope.tensors.append(name)
     elif kind == "random":
         name = scope.fresh("r")

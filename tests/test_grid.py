@@ -49,8 +49,9 @@ LACKING = {
     "export of jvp",
     "make_fx symbolic of vjp",
     "second derivative of compile, aot_eager",
+    "two dual levels of jvp",
+    "jit.save, load without the function's module",  # nothing defines its operator
     *PYTORCH,
-    "unused outputs",  # of functions with several outputs alone
 }
 
 
@@ -61,7 +62,8 @@ def test_nothing_is_silently_wrong() -> None:
     counts = summary(found)[OURS]
     assert counts[RIGHT] > 10 * counts[REFUSED]
     # every way of the sample is right for some function, but for those that PyTorch itself lacks
-    never = {c.way for c in found} - {c.way for c in found if c.outcome == RIGHT}
+    never = {c.way for c in found if c.outcome == REFUSED}
+    never -= {c.way for c in found if c.outcome == RIGHT}
     assert never <= LACKING
 
 

@@ -71,7 +71,9 @@ def test_python_m_and_a_script(tmp_path: Path) -> None:
     package = tmp_path / "pkg"
     package.mkdir()
     (package / "__init__.py").write_text("")
-    call = "x = torch.ones(1, requires_grad=True)\nseven(x).backward()\nprint(x.grad / torch.sin(x))\n"
+    call = (
+        "x = torch.ones(1, requires_grad=True)\nseven(x).backward()\nprint(x.grad / torch.sin(x))\n"
+    )
     (package / "__main__.py").write_text(TEXT + call)
     assert "7." in run("-m", "pkg", cwd=tmp_path)
     (tmp_path / "script.py").write_text(TEXT + call)

@@ -138,6 +138,12 @@ def pairs() -> list[Pair]:
 PAIRS = pairs()
 
 
+def test_reading_a_function_again_gives_the_same_pair() -> None:
+    for first, again in zip(PAIRS, pairs(), strict=True):
+        assert digest(first.forward) == digest(again.forward), first.name
+        assert digest(first.backward) == digest(again.backward), first.name
+
+
 def digest(value: Any) -> Any:
     """All that a value holds, as text."""
     if isinstance(value, cst.CSTNode):

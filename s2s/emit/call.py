@@ -29,6 +29,7 @@ CELLS = (
     "transforms_active",
     "autocast_active",
     "forward_ad",
+    "fx",
     "Tensor",
     "s2s",
     "run",
@@ -149,7 +150,8 @@ def _body(pair: Pair, cells: dict[str, str]) -> list[str]:
     watched_here = [f"if {c['is_grad_enabled']}():", *(f"    {row}" for row in guard)]
     return [
         f"if {c['is_dynamo_compiling']}() or {c['compiler']}._is_compiling_flag "
-        f"or {c['forward_ad']}._current_level >= 0 or {c['is_tracing']}():",
+        f"or {c['forward_ad']}._current_level >= 0 or {c['fx']}._is_fx_tracing_flag "
+        f"or {c['is_tracing']}():",
         *(f"    {row}" for row in guard),
         f"    return {transformed}",
         *(watched_here if guard else []),
