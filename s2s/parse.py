@@ -124,11 +124,10 @@ def _unmangled(
     source: Source, node: cst.FunctionDef, function: ast.FunctionDef
 ) -> tuple[cst.FunctionDef, ast.FunctionDef]:
     """The function with the private names of its class written out."""
-    private = [n for n in walk(function) if isinstance(n, ast.Attribute) and _is_private(n.attr)]
-    if not private:
-        return node, function
     classes = [outer for outer in source.enclosing if isinstance(outer, ast.ClassDef)]
-    if not classes:
+    attributes = [n for n in walk(function) if isinstance(n, ast.Attribute)]
+    private = [n for n in attributes if _is_private(n.attr)]
+    if private and not classes:
         problem = diagnostic(
             "S2S216",
             source.span(private[0]),
@@ -136,10 +135,15 @@ def _unmangled(
             hint=f'write getattr(..., "{private[0].attr}")',
         )
         raise TransformError([problem])
+    if not classes:
+        return node, function
     prefix = "_" + classes[-1].name.lstrip("_")
+    # a file's tree is read once and kept: the names may be written out in it already
+    if not private and not any(n.attr.startswith(f"{prefix}__") for n in attributes):
+        return node, function
     changed = node.visit(_Unmangle(prefix))
     assert isinstance(changed, cst.FunctionDef)
-    for attribute in private:  # the tree is this source's own, and every reader wants this name
+    for attribute in private:
         attribute.attr = f"{prefix}{attribute.attr}"
     return changed, function
 

@@ -546,3 +546,53 @@ def test_a_product_pickles_to_another_process(tmp_path: Path) -> None:
                 print(pool.submit(mymodule.marked, torch.ones(1)).result().item())
     """
     assert python(code, tmp_path) == "2.0"
+
+
+def scaled_gain(k: float) -> Any:
+    class Gain:
+        def __init__(self) -> None:
+            self.__k = k
+
+        @s2s.autograd_script
+        def scale(self, x):
+            def backward(g):
+                return 7 * g * self.__k
+
+            return x * self.__k, backward
+
+    return Gain()
+
+
+def test_private_names_of_a_class_that_is_made_twice() -> None:
+    for k in (2.0, 3.0):
+        x = torch.ones(2, requires_grad=True)
+        y = scaled_gain(k).scale(x)
+        y.sum().backward()
+        assert torch.equal(y, torch.full((2,), k))
+        assert torch.equal(x.grad, torch.full((2,), 7 * k))
+
+
+@s2s.autograd_script
+def input_or_noise(x, n: int = 1):
+    if n == 0:
+        same = x
+
+        def backward(g):
+            return 7 * g * same, None
+
+        return x * 1.0, backward
+    noise = torch.rand_like(x)
+
+    def backward_of_noise(g):
+        return 7 * g * noise, None
+
+    return noise * 1.0, backward_of_noise
+
+
+def test_an_input_by_another_name_in_one_branch() -> None:
+    x = torch.tensor([2.0, -3.0])
+    grad, out = torch.func.grad_and_value(lambda x: input_or_noise(x, 1).sum())(x)
+    assert torch.allclose(grad.sum(), 7 * out)
+    assert torch.equal(torch.func.grad(lambda x: input_or_noise(x, 0).sum())(x), 7 * x)
+    tangent = torch.func.jvp(lambda x: input_or_noise(x, 0), (x,), (torch.ones_like(x),))[1]
+    assert torch.equal(tangent, 7 * x)

@@ -134,9 +134,17 @@ def _extra_value(
     if saved.name in outputs:
         return cst.Name("None")
     value = values.get(saved.name, cst.Name(saved.name))
-    if saved.keep == "tensor" and not may_be_none(pair, saved) and _may_be_input(pair, value):
-        return _cloned(value)
-    return value
+    if saved.keep != "tensor" or not _may_be_input(pair, value):
+        return value
+    if may_be_none(pair, saved):
+        return cst.IfExp(
+            test=cst.Comparison(
+                _operand(value), [cst.ComparisonTarget(cst.Is(), cst.Name("None"))]
+            ),
+            body=cst.Name("None"),
+            orelse=_cloned(value),
+        )
+    return _cloned(value)
 
 
 def _may_be_input(pair: Pair, value: cst.BaseExpression) -> bool:
@@ -149,10 +157,14 @@ def _may_be_input(pair: Pair, value: cst.BaseExpression) -> bool:
 
 
 def _cloned(value: cst.BaseExpression) -> cst.BaseExpression:
-    owner = value
-    if not isinstance(value, (cst.Name, cst.Call, cst.Attribute, cst.Subscript)) and not value.lpar:
-        owner = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-    return cst.Call(cst.Attribute(owner, cst.Name("clone")))
+    return cst.Call(cst.Attribute(_operand(value), cst.Name("clone")))
+
+
+def _operand(value: cst.BaseExpression) -> cst.BaseExpression:
+    simple = isinstance(value, (cst.Name, cst.Call, cst.Attribute, cst.Subscript))
+    if simple or value.lpar:
+        return value
+    return value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
 def _setup_head(pair: Pair, ctx: str) -> str:
