@@ -107,6 +107,38 @@ def test_random_programs_under_torch_compile(seed: int) -> None:
             torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("start", range(0, 40, 10))
+def test_programs_in_torchscript(start: int) -> None:
+    refused = 0
+    for seed in range(start, start + 10):
+        f = load(seeded(seed), f"<scripted {seed}>", s2s.autograd_script)
+        try:
+            forward, backward = f.scripted.forward, f.scripted.backward
+        except s2s.TransformError as error:
+            assert "S2S301" in str(error)  # `sum` of a list of tensors, which it has not got
+            refused += 1
+            continue
+        for k, flag, *_ in CALLS:
+            x, w = (t.requires_grad_() for t in _inputs(k))
+            torch.manual_seed(k)
+            out = f(x, w, k, flag)
+            outputs = out if isinstance(out, tuple) else (out,)
+            grads = [torch.full_like(o, 1.3) for o in outputs]
+            wanted = torch.autograd.grad(outputs, (x, w), grads, allow_unused=True)
+            torch.manual_seed(k)
+            found = forward(x.detach(), w.detach(), k, flag)
+            saved: Any = ()
+            if isinstance(found, tuple) and isinstance(found[-1], tuple):
+                found, saved = found
+            for a, b in zip(found if isinstance(found, tuple) else (found,), outputs, strict=True):
+                torch.testing.assert_close(a, b.detach())
+            got = backward(*grads, *saved)
+            for a, b in zip(got, wanted):
+                zero = torch.zeros_like(x)
+                torch.testing.assert_close(zero if a is None else a, zero if b is None else b)
+    assert refused < 5
+
+
 def _inputs(seed: int) -> tuple[Tensor, Tensor]:
     torch.manual_seed(seed)
     return torch.randn(3, dtype=torch.double), torch.randn(3, dtype=torch.double)
