@@ -489,12 +489,16 @@ def python(code: str, folder: Path, **environment: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_saved_program_keeps_the_gradient_in_another_process(tmp_path: Path) -> None:
-    (tmp_path / "mymodule.py").write_text(MODULE)
-    save = """
-        import torch, mymodule
-        torch.jit.script(mymodule.Net()).save("net.pt")
-    """
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ``mymodule.py`` and a scripted program that calls it, ``net.pt``."""
+    folder = tmp_path_factory.mktemp("saved")
+    (folder / "mymodule.py").write_text(MODULE)
+    python('import torch, mymodule; torch.jit.script(mymodule.Net()).save("net.pt")', folder)
+    return folder
+
+
+def test_a_saved_program_keeps_the_gradient_in_another_process(saved: Path) -> None:
     load = """
         import torch, mymodule
         net = torch.jit.load("net.pt")
@@ -504,13 +508,10 @@ def test_a_saved_program_keeps_the_gradient_in_another_process(tmp_path: Path) -
             y.backward()
             print(y.item(), x.grad.item())
     """
-    python(save, tmp_path)
-    assert python(load, tmp_path).split("\n") == ["5.0 35.0"] * 3
+    assert python(load, saved).split("\n") == ["5.0 35.0"] * 3
 
 
-def test_a_saved_program_is_refused_where_the_module_is_not_imported(tmp_path: Path) -> None:
-    (tmp_path / "mymodule.py").write_text(MODULE)
-    python('import torch, mymodule; torch.jit.script(mymodule.Net()).save("net.pt")', tmp_path)
+def test_a_saved_program_is_refused_where_the_module_is_not_imported(saved: Path) -> None:
     load = """
         import torch, s2s
         try:
@@ -518,7 +519,7 @@ def test_a_saved_program_is_refused_where_the_module_is_not_imported(tmp_path: P
         except RuntimeError as error:
             print("mymodule_marked" in str(error))
     """
-    assert python(load, tmp_path) == "True"
+    assert python(load, saved) == "True"
 
 
 def test_s2s_reference_swaps_every_decorator(tmp_path: Path) -> None:
@@ -530,7 +531,6 @@ def test_s2s_reference_swaps_every_decorator(tmp_path: Path) -> None:
         y.backward()
         print(y.item(), x.grad.item(), hasattr(mymodule.marked, "Function"))
     """
-    assert python(show, tmp_path) == "2.0 14.0 True"
     assert python(show, tmp_path, S2S_REFERENCE="0") == "2.0 14.0 True"
     assert python(show, tmp_path, S2S_REFERENCE="1") == "2.0 14.0 False"
 
