@@ -15,6 +15,8 @@ __all__ = [
     "changed",
     "children",
     "fresh",
+    "is_name",
+    "is_none",
     "reads",
     "returns_in",
     "root",
@@ -31,6 +33,16 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 # the same questions again, and `ast.walk` is the slowest part of a compilation.
 _remembered = functools.lru_cache(maxsize=4096)
 _EMPTY = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
+
+
+def is_none(node: ast.AST | None) -> bool:
+    """Is it the constant ``None``?"""
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def is_name(node: ast.AST, name: str) -> bool:
+    """Is it this name?"""
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def children(node: ast.AST) -> list[ast.AST]:

@@ -17,6 +17,7 @@ from .check import surely_fresh
 from .emit.layout import is_list_output
 from .emit.op import operator_name, schema, schema_order
 from .errors import TransformError, diagnostic
+from .ir import replace
 
 if TYPE_CHECKING:
     from .runtime import Compiled
@@ -50,7 +51,7 @@ def define(compiled: Compiled) -> Any:
     text = signature + compiled.text("eager").text
     known = _LIBRARIES.get(name)
     if known is not None:
-        if known[1] == text and not _private(compiled):
+        if known[1] == text:
             return getattr(torch.ops.s2s, name).default
         _destroy(name)
     library: Any = torch.library.Library("s2s", "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -67,11 +68,6 @@ def define(compiled: Compiled) -> Any:
     library.impl(name, kernel, "FuncTorchBatched", with_keyset=True)
     _alias(pair.name, name)
     return overload
-
-
-def _private(compiled: Compiled) -> bool:
-    """Does the operator depend on more than its arguments and its text?"""
-    return False
 
 
 def _destroy(name: str) -> None:
@@ -276,12 +272,8 @@ def no_operator(compiled: Compiled) -> TransformError:
 
 
 def _only(pair: Any, param: Any) -> Any:
-    from .ir import replace
-
     return replace(pair, params=(param,), constants=(), dirty=(), outputs=(), single=False)
 
 
 def _with(pair: Any, constant: Any) -> Any:
-    from .ir import replace
-
     return replace(pair, params=(), constants=(constant,), dirty=(), outputs=(), single=False)

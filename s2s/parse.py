@@ -10,7 +10,7 @@ import libcst as cst
 from .errors import TransformError, diagnostic
 from .infer import from_annotation, infer, types_after
 from .ir import LISTS, Backward, Diagnostic, Output, Param, Rule, Source, Stmt, lines_of, replace
-from .names import fresh, returns_in, same_scope, walk, writes
+from .names import fresh, is_none, returns_in, same_scope, walk, writes
 from .source import Binding, bindings
 from .syntax import make, rename, standalone
 
@@ -276,20 +276,16 @@ def _param_type(
         return "object", False
     if argument.annotation is not None:
         type_ = from_annotation(argument.annotation, found)
-        if type_ == "Tensor" and _is_none(default):
+        if type_ == "Tensor" and is_none(default):
             return "Optional[Tensor]", False
         return type_, False
     if argument.arg in called:
         return "object", False
     if default is None:
         return "Tensor", True
-    if _is_none(default):
+    if is_none(default):
         return "Optional[Tensor]", True
     return infer(default, {}, found), False
-
-
-def _is_none(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _unsupported_params(source: Source, params: tuple[Param, ...]) -> Iterator[Diagnostic]:

@@ -18,7 +18,7 @@ from .effects import carries_gradient, without_grad
 from .errors import diagnostic
 from .infer import infer, is_plain, is_tensor, origin, types_after
 from .ir import LISTS, Backward, Diagnostic, Param, Rule, lines_of
-from .names import changed, children, reads, returns_in, same_scope, walk, writes
+from .names import changed, children, is_name, is_none, reads, returns_in, same_scope, walk, writes
 from .sharing import changes
 from .source import bindings
 from .vocabulary import METADATA
@@ -167,12 +167,8 @@ def _slots(rule: Rule, statement: ast.Return) -> list[ast.expr] | None:
     return [value] if value is not None and count == 1 else None
 
 
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
-
-
 def _may_be_none(node: ast.expr) -> bool:
-    return any(isinstance(n, ast.Constant) and n.value is None for n in walk(node))
+    return any(is_none(n) for n in walk(node))
 
 
 def _no_gradient(node: ast.expr, body: Sequence[ast.stmt]) -> bool:
@@ -307,7 +303,7 @@ def _missing_gradients(rule: Rule) -> Iterator[Diagnostic]:
     if not rows:
         return
     inputs = _inputs(rule)
-    nothing = all(slots is not None and all(map(_is_none, slots)) for _, slots in rows)
+    nothing = all(slots is not None and all(map(is_none, slots)) for _, slots in rows)
     if nothing and rule.outputs[0].type == "Tensor" and any(p.type == "Tensor" for p in inputs):
         yield diagnostic(
             "S2S102",
@@ -319,7 +315,7 @@ def _missing_gradients(rule: Rule) -> Iterator[Diagnostic]:
     lifted = {b.tree for b in rule.backwards}
     read = {n for s in rule.body if s.tree not in lifted for n in reads(s.tree)}
     for index, param in enumerate(inputs):
-        given = not all(slots is not None and _is_none(slots[index]) for _, slots in rows)
+        given = not all(slots is not None and is_none(slots[index]) for _, slots in rows)
         if given and param.name not in read:
             return  # straight through: what one input is in forward, another learns from
     for index, param in enumerate(inputs):
@@ -329,7 +325,7 @@ def _missing_gradients(rule: Rule) -> Iterator[Diagnostic]:
             continue
         if param.assumed and not _surely_tensor(rule, param.name):
             continue  # a number that nobody annotated
-        if not all(slots is not None and _is_none(slots[index]) for _, slots in rows):
+        if not all(slots is not None and is_none(slots[index]) for _, slots in rows):
             continue
         if not _flows(rule, param.name):
             continue
@@ -349,21 +345,17 @@ def _surely_tensor(rule: Rule, name: str) -> bool:
     """Does the function do something with a parameter that a number could not stand?"""
     found = bindings(rule.source.tree)
     for node in walk(rule.source.function):
-        if isinstance(node, ast.Attribute) and _is_name(node.value, name):
+        if isinstance(node, ast.Attribute) and is_name(node.value, name):
             if node.attr not in _NUMBER_TOO:
                 return True
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-            if _is_name(node.left, name) or _is_name(node.right, name):
+            if is_name(node.left, name) or is_name(node.right, name):
                 return True
-        elif isinstance(node, ast.Call) and node.args and _is_name(node.args[0], name):
+        elif isinstance(node, ast.Call) and node.args and is_name(node.args[0], name):
             path = origin(node.func, found, rule.locals) or ""
             if path.startswith("torch.") and _called(node) not in _FACTORIES:
                 return True
     return False
-
-
-def _is_name(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
 
 
 def _flows(rule: Rule, name: str) -> bool:
@@ -423,8 +415,8 @@ def _carries(node: ast.AST, carrying: Collection[str]) -> bool:
         return carries_gradient(node, carrying)
     if isinstance(node, ast.Call) and node is picked[0]:
         func = node.func
-        method = isinstance(func, ast.Attribute) and not _is_name(func.value, "torch")
-        method = method and not _is_name(func.value, "F")  # type: ignore[attr-defined]
+        method = isinstance(func, ast.Attribute) and not is_name(func.value, "torch")
+        method = method and not is_name(func.value, "F")  # type: ignore[attr-defined]
         values = [func.value, *node.args] if method else node.args  # type: ignore[attr-defined]
         through = _PICKING[_called(node)]
         return any(_carries(values[i], carrying) for i in through if i < len(values))
@@ -439,7 +431,7 @@ def _unread_inputs(rule: Rule) -> Iterator[Diagnostic]:
     for index, param in enumerate(_inputs(rule)):
         if param.name in read or param.name.startswith("_"):
             continue
-        if not all(slots is not None and _is_none(slots[index]) for slots in rows):
+        if not all(slots is not None and is_none(slots[index]) for slots in rows):
             continue  # it has a gradient though forward does not read it: straight through
         if not is_tensor(param.type):
             continue  # an option for later

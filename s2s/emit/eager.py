@@ -41,7 +41,11 @@ __all__ = [
     "grads_as_list",
     "hidden",
     "lists_refused",
+    "materialised",
+    "no_second_derivative",
     "objects_refused",
+    "signature",
+    "zero_gradient",
     "padded",
     "returned",
     "save_statements",
@@ -66,18 +70,19 @@ def emit_eager(pair: Pair) -> Emitted:
     backward = backward_lines(pair, ctx)
     lines = own(*header(pair), f"class {name}({pair.torch}.autograd.Function):")
     lines += indented(own("@staticmethod"), 4)
-    lines += indented(_signature("forward", [ctx, *parameters(pair)]), 4)
+    lines += indented(signature("forward", [ctx, *parameters(pair)]), 4)
     lines += indented(forward, 8)
     lines += own("")
     lines += indented(_comment_lines(pair), 4)
     lines += indented(own("@staticmethod"), 4)
-    head = _signature("backward", [ctx, *taken_grads(pair), *hidden_grads(pair)])
+    head = signature("backward", [ctx, *taken_grads(pair), *hidden_grads(pair)])
     lines += indented(_with_header(head, pair), 4)
     lines += indented(backward, 8)
     return module_text("eager", pair, lines, (name,))
 
 
-def _signature(name: str, items: Sequence[str]) -> list[Line]:
+def signature(name: str, items: Sequence[str]) -> list[Line]:
+    """The head of a method, broken where it is long."""
     return own(listed(f"def {name}(", items, "):", indent=4))
 
 
@@ -303,27 +308,36 @@ def raises(pair: Pair, ctx: str) -> list[str]:
     texts: list[str] = []
     refused = [s for s in pair.saved if s.again == "refused" and s.keep in ("tensor", "either")]
     for saved, grad in zip(refused, hidden_grads(pair)):
-        message = (
-            f"{pair.name}: no second derivative through {saved.name}, "
-            f"which is not computed twice: {saved.why}"
-        )
+        message = no_second_derivative(pair, saved)
         texts += [f"if {grad} is not None:", f"    raise RuntimeError({message!r})"]
     if refused:
         nones = ", ".join(["None"] * len(pair.slots))
         test = " and ".join(f"{g} is None" for g in pair.grads)
         texts += [f"if {test}:", f"    return {nones}"]
         if len(pair.grads) > 1:
-            texts += _materialised(pair, ctx)
+            texts += materialised(pair, ctx)
     return texts
 
 
-def _materialised(pair: Pair, ctx: str) -> list[str]:
+def no_second_derivative(pair: Pair, saved: Saved) -> str:
+    """What is said where a second derivative would go through a value that is only kept."""
+    return (
+        f"{pair.name}: no second derivative through {saved.name}, "
+        f"which is not computed twice: {saved.why}"
+    )
+
+
+def materialised(pair: Pair, ctx: str) -> list[str]:
     """Zeros for undefined gradients, which ``set_materialize_grads(False)`` leaves to us."""
     return [
-        f"if {grad} is None:\n    {grad} = {pair.torch}.zeros({ctx}.shapes[{index}], "
-        f"**{ctx}.options[{index}])"
+        f"if {grad} is None:\n    {grad} = {zero_gradient(pair, ctx, index)}"
         for index, grad in enumerate(pair.grads)
     ]
+
+
+def zero_gradient(pair: Pair, ctx: str, index: int) -> str:
+    """Zeros like an output, from what was noted of it."""
+    return f"{pair.torch}.zeros({ctx}.shapes[{index}], **{ctx}.options[{index}])"
 
 
 def unpack_statements(

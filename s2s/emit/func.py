@@ -20,13 +20,17 @@ from .eager import (
     as_tuple,
     grads_as_list,
     lists_refused,
+    materialised,
+    no_second_derivative,
     objects_refused,
     padded,
     returned,
     save_statements,
+    signature,
     taken_grads,
     tidy,
     unpack_statements,
+    zero_gradient,
 )
 from .layout import (
     Line,
@@ -56,21 +60,17 @@ def emit_func(pair: Pair) -> Emitted:
     extra = extra_outputs(pair)
     lines = own(*header(pair), f"class {name}({pair.torch}.autograd.Function):")
     lines += indented(own("generate_vmap_rule = True", "", "@staticmethod"), 4)
-    lines += indented(_def("forward", parameters(pair)), 4)
+    lines += indented(signature("forward", parameters(pair)), 4)
     lines += indented(_forward(pair, extra, handed), 8)
     lines += indented(own("", "@staticmethod", _setup_head(pair, ctx)), 4)
     lines += indented(own(*_setup(pair, extra, ctx)), 8)
     lines += indented(own("", "@staticmethod"), 4)
     grads = [*taken_grads(pair), *_extra_grads(pair, extra)]
-    lines += indented(_def("backward", [ctx, *grads]), 4)
+    lines += indented(signature("backward", [ctx, *grads]), 4)
     lines += indented(_backward(pair, ctx, extra), 8)
     lines += indented(own("", "@staticmethod", f"def jvp({ctx}, *tangents):"), 4)
     lines += indented(_jvp(pair, ctx, extra), 8)
     return module_text("func", pair, lines, (name,))
-
-
-def _def(name: str, items: Sequence[str]) -> list[Line]:
-    return own(listed(f"def {name}(", items, "):", indent=4))
 
 
 def extra_outputs(pair: Pair) -> list[Saved]:
@@ -239,14 +239,14 @@ def _backward(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
         if saved.again == "refused":
             texts += [
                 f"if {grad} is not None:",
-                f"    raise RuntimeError({_message(pair, saved)!r})",
+                f"    raise RuntimeError({no_second_derivative(pair, saved)!r})",
             ]
     if extra:
         test = " and ".join(f"{g} is None" for g in pair.grads)
         count = ", ".join(["None"] * len(pair.slots))
         texts += [f"if {test}:", f"    return {count}"]
         if len(pair.grads) > 1:
-            texts += _zeros(pair, ctx)
+            texts += materialised(pair, ctx)
     unpack, direct = unpack_statements(pair, ctx, pair.backward)
     body = replace_returns(pair.backward, lambda node, _: padded(pair, ctx, node))
     lines = own(
@@ -257,24 +257,6 @@ def _backward(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
         *lists_refused(pair),
     )
     return lines + statement_lines(body, direct)
-
-
-def _message(pair: Pair, saved: Saved) -> str:
-    return (
-        f"{pair.name}: no second derivative through {saved.name}, "
-        f"which is not computed twice: {saved.why}"
-    )
-
-
-def _zeros(pair: Pair, ctx: str) -> list[str]:
-    return [
-        f"if {grad} is None:\n    {grad} = {_zero(pair, ctx, index)}"
-        for index, grad in enumerate(pair.grads)
-    ]
-
-
-def _zero(pair: Pair, ctx: str, index: int) -> str:
-    return f"{pair.torch}.zeros({ctx}.shapes[{index}], **{ctx}.options[{index}])"
 
 
 def _jvp(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
@@ -297,10 +279,10 @@ def _jvp(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
     if not smooth:
         return own("return " + ", ".join(["None"] * (len(pair.outputs) + len(extra))))
     names = [f"grad_{i}" for i in smooth] if len(smooth) > 1 else ["grad_out"]
-    every = [_zero(pair, ctx, i) for i in range(len(pair.grads))]
+    every = [zero_gradient(pair, ctx, i) for i in range(len(pair.grads))]
     for index, name in zip(smooth, names):
         every[index] = name
-    zeros = [_zero(pair, ctx, i) for i in smooth]
+    zeros = [zero_gradient(pair, ctx, i) for i in smooth]
     torch = pair.torch
     if is_list_output(pair):
         names, every = ["*grads_out"], ["list(grads_out)"]

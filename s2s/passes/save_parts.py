@@ -16,7 +16,7 @@ import libcst as cst
 
 from ..infer import infer, is_tensor_tuple
 from ..ir import Pair, Saved, replace
-from ..names import fresh, walk
+from ..names import fresh, is_name, walk
 from ..source import bindings
 from ..syntax import code, handed_over, make, replace_returns
 from .lift_backward import keep_for
@@ -97,13 +97,9 @@ def _parts_read(pair: Pair, saved: Saved) -> dict[str, tuple[str, str]]:
 
 def _part(node: ast.AST, name: str) -> str | None:
     """``indices`` of ``r.indices``, ``0`` of ``r[0]``."""
-    if isinstance(node, ast.Attribute) and _is(node.value, name):
+    if isinstance(node, ast.Attribute) and is_name(node.value, name):
         return node.attr if node.attr in ("values", "indices") else None
-    if isinstance(node, ast.Subscript) and _is(node.value, name):
+    if isinstance(node, ast.Subscript) and is_name(node.value, name):
         if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, int):
             return str(node.slice.value)
     return None
-
-
-def _is(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name

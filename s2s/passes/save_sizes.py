@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import libcst as cst
 
 from ..ir import Pair, Saved, Stmt, replace
-from ..names import fresh, walk
+from ..names import fresh, is_name, walk
 from ..syntax import code, from_node, handed_over
 from .lift_backward import keep_for
 
@@ -70,23 +70,19 @@ def _facts_read(pair: Pair, saved: Saved) -> dict[str, tuple[str, str]]:
 
 def _fact(node: ast.AST, name: str) -> tuple[str, str, str] | None:
     """The text, name and type of an expression that reads no values of the tensor."""
-    if isinstance(node, ast.Attribute) and _is(node.value, name) and node.attr in _ATTRIBUTES:
+    if isinstance(node, ast.Attribute) and is_name(node.value, name) and node.attr in _ATTRIBUTES:
         return ast.unparse(node), f"{name}_{node.attr}", _ATTRIBUTES[node.attr]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         method = node.func.attr
-        if _is(node.func.value, name) and method in _METHODS and not node.args + node.keywords:
+        if is_name(node.func.value, name) and method in _METHODS and not node.args + node.keywords:
             noun = {"size": "shape", "dim": "ndim"}.get(method, method)
             return ast.unparse(node), f"{name}_{noun}", _METHODS[method]
-    if isinstance(node, ast.Compare) and _is(node.left, name) and len(node.ops) == 1:
+    if isinstance(node, ast.Compare) and is_name(node.left, name) and len(node.ops) == 1:
         right = node.comparators[0]
         none = isinstance(right, ast.Constant) and right.value is None
         if none and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
             return ast.unparse(node), f"{name}_is_none", "bool"
     return None
-
-
-def _is(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
 
 
 def _instead(pair: Pair, saved: Saved, found: Mapping[str, tuple[str, str]]) -> Pair:
