@@ -20,6 +20,7 @@ from click.testing import CliRunner, Result
 import s2s
 import s2s.functions
 from s2s import cli, pipeline
+from s2s.commands.dump import FORMS
 
 SHIPPED = s2s.functions.__all__
 
@@ -126,13 +127,13 @@ def test_eager_is_the_default_and_all_is_every_form() -> None:
     text = ran("dump", "s2s.functions:swish")
     assert text == ran("dump", "s2s.functions:swish", "--form", "eager")
     every = ran("dump", "s2s.functions:swish", "--form", "all")
-    assert re.findall(r"# --- (\w+) ---", every) == list(cli.FORMS)
+    assert re.findall(r"# --- (\w+) ---", every) == list(FORMS)
     assert text in every
     ast.parse(every)
 
 
 def test_the_forms_are_those_of_the_pipeline() -> None:
-    assert set(cli.FORMS) == {*pipeline.FORMS, "call"}
+    assert set(FORMS) == {*pipeline.FORMS, "call"}
 
 
 def test_dump_of_a_module_is_python_that_defines_every_class() -> None:

@@ -38,6 +38,7 @@ LAYERS = (
     ("reference", "operator", "scripted", "runtime"),
     ("decorator", "testing"),
     ("functions",),
+    ("commands",),
     ("cli",),
     ("__main__", "s2s"),
 )

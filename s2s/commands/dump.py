@@ -1,0 +1,191 @@
+"""``s2s dump``: the generated text."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import TransformError
+from ..ir import Diagnostic
+from .shared import EXIT_CODES, collecting, find_functions, find_target, finish, lift_all
+
+if TYPE_CHECKING:
+    from ..ir import Pair, Source
+
+__all__ = ["FORMS", "dump"]
+
+FORMS = ("eager", "torchscript", "func", "op", "call")
+
+
+@click.command(epilog=EXIT_CODES)
+@click.argument("target", metavar="PATH_OR_MODULE[:NAME]")
+@click.option(
+    "--form",
+    type=click.Choice([*FORMS, "all"]),
+    help="Which text to print. [default: eager]",
+)
+@click.option("--after", metavar="PASS", help="Print forward and backward as a pass leaves them.")
+@click.option(
+    "--with-torch",
+    is_flag=True,
+    help="Import the module for real, which runs it, and print the types that TorchScript finds.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE, all of it or nothing.")
+def dump(
+    target: str, form: str | None, after: str | None, with_torch: bool, output: str | None
+) -> None:
+    """Print what decorated functions are compiled to.
+
+    PATH_OR_MODULE is a .py file or the name of a module, which is found and not imported. NAME is
+    a function in it, with as much of its qualified name as tells it from others. Without NAME:
+    every function under autograd_script, or for a package, every one that its modules give it.
+
+    \b
+    The forms:
+      eager        the torch.autograd.Function that normal calls run
+      torchscript  the typed pair that torch.jit.script compiles
+      func         the Function for torch.func, vmap and forward mode
+      op           the operator, for scripted and exported programs
+      call         the function that chooses one of these at each call
+      all          all of these, one after the other
+
+    \b
+    Examples:
+      s2s dump s2s.functions:swish
+      s2s dump model.py:Layer.scale --form torchscript
+      s2s dump model.py:make.spike --after lift_backward
+      s2s dump model.py --form all -o generated.py
+
+    The eager, func, op and call texts are what runs, to the letter. The types of the torchscript
+    text come from the source; --with-torch asks TorchScript, for one that the source does not tell.
+    """
+    if after is not None and with_torch:
+        raise click.UsageError("--after shows a step before torch comes in: leave out --with-torch")
+    step = None if after is None else (_form_of(after, form), after)
+    where = find_target(target)
+    problems: list[Diagnostic] = []
+    sources = find_functions(where, problems)
+    texts: list[str] = []
+    if with_torch:
+        for source in sources:
+            with collecting(problems, source.span(source.function)):
+                texts += _loaded_texts(source, form or "eager")
+    else:
+        for pair in _distinct(lift_all(sources, problems)):
+            with collecting(problems, pair.source.span(pair.source.function)):
+                texts += _texts(pair, form or "eager") if step is None else [_stage(pair, *step)]
+    finish(texts, problems, output, [where.module.path, *(Path(s.file) for s in sources)])
+
+
+def _form_of(step: str, form: str | None) -> str:
+    """The form whose pipeline has that step."""
+    from .. import pipeline
+
+    if form in ("call", "all"):
+        raise click.UsageError(f"--after needs one of the forms {', '.join(pipeline.FORMS)}")
+    forms = [form] if form else list(pipeline.FORMS)
+    steps = {f: ["lift_backward", *(p.__name__ for p in pipeline.FORMS[f])] for f in forms}
+    for name, names in steps.items():
+        if step in names:
+            return name
+    known = dict.fromkeys(name for names in steps.values() for name in names)
+    shown = f" of the form {form}" if form else ""
+    raise click.UsageError(f"no pass {step!r}; the passes{shown} are {', '.join(known)}")
+
+
+def _distinct(pairs: Sequence[Pair]) -> Iterator[Pair]:
+    """One class name each: of two functions called ``scale`` the second becomes ``scale_1``."""
+    from ..emit.layout import camel
+    from ..ir import replace
+
+    taken: set[str] = set()
+    for pair in pairs:
+        name, number = pair.name, 0
+        while camel(name) in taken:
+            number += 1
+            name = f"{pair.name}_{number}"
+        if name != pair.name:
+            place = f"{pair.source.qualname}, line {pair.source.function.lineno},"
+            click.echo(f"note: {place} is printed as {name}", err=True)
+        taken.add(camel(name))
+        yield replace(pair, name=name)
+
+
+def _texts(pair: Pair, form: str) -> list[str]:
+    return _titled(form, lambda name: _text(pair, name))
+
+
+def _titled(form: str, text: Callable[[str], str]) -> list[str]:
+    """The text of a form, or of all forms with a line above each that says which it is."""
+    if form == "all":
+        return [f"# --- {name} ---\n\n{text(name)}" for name in FORMS]
+    return [text(form)]
+
+
+def _text(pair: Pair, form: str) -> str:
+    from .. import pipeline
+    from ..emit.call import emit_call
+
+    return emit_call(pair).text if form == "call" else pipeline.emit(pair, form).text
+
+
+def _stage(pair: Pair, form: str, step: str) -> str:
+    from .. import pipeline
+    from ..emit.pair import emit_pair
+
+    stages = {stage.name: stage.pair for stage in pipeline.stages(pair, form)}
+    return emit_pair(stages[step]).text
+
+
+def _loaded_texts(source: Source, form: str) -> list[str]:
+    """The texts of a function of a module that is imported for it."""
+    from ..decorator import source as text_of
+
+    function = _loaded(source)
+    return _titled(form, lambda name: text_of(function, name))
+
+
+# --- with torch -----------------------------------------------------------------------------
+
+
+def _loaded(source: Source) -> Any:
+    """The function that a source is, from its module, imported for it.
+
+    Raises TransformError with why that is not possible.
+    """
+    from ..locate import Module
+
+    span = source.span(source.function)
+    hint = "leave out --with-torch: that reads the file, and needs no more"
+    if "<locals>" in source.qualname:
+        outer = source.qualname.split(".<locals>")[0]
+        what = f"{source.qualname} exists only while {outer} runs, and cannot be imported"
+        raise TransformError([Diagnostic("error", span, what, hint)])
+    home = Module(Path(source.file), source.module)
+    os.environ["S2S_REFERENCE"] = "0"  # nothing is compiled where that is set
+    if str(home.root) not in sys.path:
+        sys.path.insert(0, str(home.root))
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # what it prints is no part of the text
+            module = importlib.import_module(source.module)
+        found = Path(module.__file__ or "")
+        if not found.samefile(home.path):
+            raise ImportError(f"that name imports {found}")
+        value: Any = module
+        for part in source.qualname.split("."):
+            value = getattr(value, part)
+        if not hasattr(value, "__s2s__"):
+            raise ImportError(f"{source.qualname} is not under autograd_script there")
+    except TransformError:
+        raise
+    except (Exception, SystemExit) as error:
+        what = f"{source.module} cannot be imported: {type(error).__name__}: {error}"
+        raise TransformError([Diagnostic("error", span, what, hint)]) from None
+    return value

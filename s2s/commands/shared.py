@@ -1,0 +1,159 @@
+"""What the commands share: what was named, to functions; what goes wrong, to a report."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import TransformError
+from ..ir import Diagnostic, Span
+
+if TYPE_CHECKING:
+    from ..ir import Pair, Source
+    from ..locate import Target
+
+__all__ = [
+    "EXIT_CODES",
+    "NoSuchThing",
+    "collecting",
+    "counted",
+    "find_files",
+    "finish",
+    "find_functions",
+    "lift_all",
+    "find_target",
+    "write",
+]
+
+EXIT_CODES = (
+    "Exit code: 0 if all is well, 1 if there are problems, 2 for wrong usage or no such file."
+)
+
+
+class NoSuchThing(click.ClickException):
+    """What was named cannot be found, or written."""
+
+    exit_code = 2
+
+
+def find_target(text: str) -> Target:
+    """The file or module, and the function in it, that an argument names."""
+    from .. import locate
+
+    try:
+        return locate.target(text)
+    except locate.LocateError as error:
+        raise NoSuchThing(str(error)) from None
+
+
+def find_functions(where: Target, problems: list[Diagnostic]) -> tuple[Source, ...]:
+    """The decorated functions of a target; a file that cannot be read is one more problem."""
+    from .. import locate
+
+    try:
+        with collecting(problems, Span(str(where.module.path), 1)):
+            return locate.functions(where)
+    except locate.LocateError as error:
+        raise (NoSuchThing if where.name else click.ClickException)(str(error)) from None
+    return ()
+
+
+def lift_all(sources: Sequence[Source], problems: list[Diagnostic]) -> list[Pair]:
+    """The lifted functions, of those that can be compiled."""
+    from .. import pipeline
+
+    lifted: list[Pair] = []
+    for source in sources:
+        with collecting(problems, source.span(source.function)):
+            lifted.append(pipeline.lift(pipeline.read(source)))
+    return lifted
+
+
+def find_files(paths: Sequence[Path], lost: list[str]) -> Iterator[tuple[Path, bool]]:
+    """Each file once, with whether it was named itself; what cannot be found goes to ``lost``."""
+    from ..locate import python_files
+
+    def unreadable(error: OSError) -> None:
+        lost.append(f"cannot read {error.filename}: {error.strerror}")
+
+    seen: set[str] = set()
+    for path in paths:
+        if path.is_dir():
+            found = python_files(path, unreadable)
+        elif path.is_file():
+            found = iter([path])
+        else:
+            lost.append(f"{'not a regular file' if path.exists() else 'no such file'}: {path}")
+            continue
+        for file in found:
+            real = os.path.realpath(file)
+            if real not in seen:
+                seen.add(real)
+                yield file, file is path
+
+
+@contextlib.contextmanager
+def collecting(problems: list[Diagnostic], span: Span) -> Iterator[None]:
+    """Whatever goes wrong with a file or a function is one more problem, and the rest goes on."""
+    from ..locate import LocateError
+
+    try:
+        with warnings.catch_warnings():  # of the user's text, such as a "\d" in a plain string
+            warnings.simplefilter("ignore")
+            yield
+    except TransformError as error:
+        problems.extend(error.diagnostics)
+    except LocateError:
+        raise
+    except (RecursionError, MemoryError):
+        what = "something here is nested too deeply to be read"
+        problems.append(Diagnostic("error", span, what, "take the longest expression apart"))
+    except OSError as error:
+        what = f"the file cannot be read: {error.strerror or error}"
+        problems.append(Diagnostic("error", span, what, "see its permissions"))
+    except Exception as error:
+        what = f"s2s failed here with {type(error).__name__}: {error}"
+        hint = "this is a fault of s2s: please report it, with the function"
+        problems.append(Diagnostic("internal", span, what, hint))
+
+
+def finish(
+    texts: Sequence[str], problems: Sequence[Diagnostic], output: str | None, inputs: Sequence[Path]
+) -> None:
+    """Print or write the texts, then the problems, and leave."""
+    from .. import report
+
+    text = "\n\n".join(texts)
+    if output is not None and not problems:
+        write(Path(output), text, inputs)
+    elif output is None and report.is_coloured(sys.stdout):
+        report.print_coloured(text)
+    elif output is None:
+        click.echo(text, nl=False)
+    for problem in problems:
+        click.echo(report.as_text(problem, report.is_coloured(sys.stderr)), err=True)
+    if problems and output is not None:
+        click.echo(f"{output} is not written", err=True)
+    sys.exit(1 if problems else 0)
+
+
+def write(path: Path, text: str, inputs: Sequence[Path]) -> None:
+    from ..report import write_whole
+
+    if path.exists() and any(path.samefile(one) for one in inputs):
+        raise NoSuchThing(f"{path} is what is read: it is not overwritten")
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        raise NoSuchThing(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
