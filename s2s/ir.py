@@ -25,6 +25,7 @@ __all__ = [
     "Pair",
     "Param",
     "Rule",
+    "Save",
     "Saved",
     "Source",
     "Span",
@@ -38,6 +39,7 @@ CaptureKind = Literal["input", "output", "intermediate", "constant", "helper"]
 ParamKind = Literal["positional-only", "positional", "variadic", "keyword-only", "keywords"]
 LISTS = ("List[Tensor]", "List[Optional[Tensor]]")
 Keep = Literal["tensor", "tensors", "plain", "either"]
+Save = Literal["least", "auto", "all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,8 @@ class Rule:
     container: str  # "list", or the keys of a dict with a space between, where one is returned
     types: tuple[tuple[str, str], ...]  # of every name, after the body has run
     locals: frozenset[str]
+    save: Save = "auto"  # how much is kept for backward, and how much computed again
+    recompute: tuple[str, ...] = ()  # captured names that are computed again in any case
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +239,8 @@ class Pair:
     header: cst.TrailingWhitespace | None = None
     branch: str | None = None  # the saved number of the backward that a call returned
     helpers: tuple[Stmt, ...] = ()  # functions in front of forward, for TorchScript
+    save: Save = "auto"
+    recompute: tuple[str, ...] = ()
 
     @property
     def arguments(self) -> tuple[str, ...]:

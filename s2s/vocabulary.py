@@ -7,6 +7,7 @@ from __future__ import annotations
 
 __all__ = [
     "BOOLEAN",
+    "DTYPES",
     "FLAGS",
     "FLAT",
     "INTEGER",
@@ -16,9 +17,11 @@ __all__ = [
     "NONLINEAR",
     "PAIRS",
     "PLAIN",
+    "POINTWISE",
     "PURE_BUILTINS",
     "RANDOM",
     "READS_ONLY",
+    "REDUCING",
     "SCOPE_TRICKS",
     "SCRIPT_BUILTINS",
     "SHARING",
@@ -157,6 +160,42 @@ BOOLEAN = frozenset(
     logical_or lt ne signbit
     """.split()
 )
+
+# work on each element by itself: cheap to do again
+POINTWISE = frozenset(
+    """
+    abs absolute acos acosh add addcdiv addcmul angle arccos arccosh arcsin arcsinh arctan arctan2
+    arctanh asin asinh atan atan2 atanh bfloat16 bitwise_and bitwise_left_shift bitwise_not
+    bitwise_or bitwise_right_shift bitwise_xor bool ceil celu clamp clamp_max clamp_min clip clone
+    conj_physical copysign cos cosh deg2rad digamma div divide double elu eq erf erfc erfinv exp
+    exp2 expit expm1 fix float floor floor_divide fmax fmin fmod frac full_like ge gelu greater
+    greater_equal gt half hardshrink hardsigmoid hardswish hardtanh heaviside hypot i0 i0e i1 i1e
+    int isfinite isinf isnan isneginf isposinf ldexp le leaky_relu lerp less less_equal lgamma log
+    log10 log1p log2 log_ndtr logaddexp logaddexp2 logical_and logical_not logical_or logical_xor
+    logit logsigmoid long lt masked_fill maximum minimum mish mul multiply nan_to_num ndtr ndtri ne
+    neg negative not_equal ones_like polygamma positive pow rad2deg reciprocal relu relu6
+    remainder round rsqrt rsub selu sgn sigmoid sign signbit silu sin sinc sinh softplus softshrink
+    softsign special_entr sqrt square sub subtract tan tanh tanhshrink threshold to true_divide
+    trunc type_as where xlog1py xlogy zeros_like
+    """.split()
+)
+
+# fold dimensions away
+REDUCING = frozenset(
+    """
+    all amax amin any argmax argmin count_nonzero logsumexp mean nanmean nansum norm prod std sum
+    var vector_norm
+    """.split()
+)
+
+# the bytes of an element, by the names of dtypes and of the methods that cast to them
+DTYPES = {
+    **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"), 1),
+    **dict.fromkeys(("half", "float16", "bfloat16", "short", "int16"), 2),
+    **dict.fromkeys(("float", "float32", "int", "int32"), 4),
+    **dict.fromkeys(("double", "float64", "long", "int64", "cfloat", "complex64"), 8),
+    **dict.fromkeys(("cdouble", "complex128"), 16),
+}
 
 # attributes that are tensors
 TENSOR_ATTRIBUTES = frozenset(

@@ -24,7 +24,7 @@ PACKAGE = ROOT / "s2s"
 # torch is `reference`; from there on everything may.
 LAYERS = (
     ("ir", "names", "vocabulary"),
-    ("errors", "syntax", "flow", "report"),
+    ("errors", "syntax", "flow", "report", "sizes"),
     ("source", "codes"),
     ("infer", "locate"),
     ("sharing",),
@@ -35,6 +35,7 @@ LAYERS = (
     ("passes", "verify"),
     ("emit",),
     ("pipeline", "load", "passes.example"),
+    ("plan",),
     ("reference", "operator", "scripted", "runtime"),
     ("decorator", "testing"),
     ("functions",),

@@ -12,7 +12,7 @@ from ..ir import Pair, Source
 from ..parse import parse
 from .lift_backward import lift_backward
 
-__all__ = ["after"]
+__all__ = ["after", "lifted"]
 
 
 def after(text: str, *passes: Callable[[Pair], Pair]) -> str:
@@ -25,14 +25,19 @@ def after(text: str, *passes: Callable[[Pair], Pair]) -> str:
     def f_backward(g):
         return g * 2
     """
-    text = "import torch\n" + textwrap.dedent(text)
-    tree = ast.parse(text)
-    function = tree.body[-1]
-    assert isinstance(function, ast.FunctionDef)
-    rule = parse(Source(text, "example.py", "example", function.name, tree, function, ()))
-    pair = lift_backward(rule, captures(rule), constants(rule))
+    pair = lifted(text)
     for step in passes:
         pair = step(pair)
     rows = emit_pair(pair).text.replace("\n\n\n", "\n\n").split("\n")
     start = next(i for i, row in enumerate(rows) if row.startswith("def "))
     return "\n".join(rows[start:]).rstrip()
+
+
+def lifted(text: str) -> Pair:
+    """The last function of a text, lifted."""
+    text = "import torch\n" + textwrap.dedent(text)
+    tree = ast.parse(text)
+    function = tree.body[-1]
+    assert isinstance(function, ast.FunctionDef)
+    rule = parse(Source(text, "example.py", "example", function.name, tree, function, ()))
+    return lift_backward(rule, captures(rule), constants(rule))

@@ -93,6 +93,8 @@ def lift_backward(
         branch=branch,
         comments=() if branch else only.comments,
         header=None if branch else only.header,
+        save=rule.save,
+        recompute=rule.recompute,
     )
 
 
