@@ -6,6 +6,7 @@ Functions x ways to run them (`tests/grid/`), for s2s and for the same functions
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import platform
@@ -27,7 +28,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from grid.judge import EMPTY, REFUSED, RIGHT, WRONG, Cell  # noqa: E402
 from grid.peers import PARTS, STYLES  # noqa: E402
-from grid.run import FULL, OURS, SHORT, cells, run, summary  # noqa: E402
+from grid.pool import Key, run_apart  # noqa: E402
+from grid.run import FULL, OURS, SHORT, cells, summary  # noqa: E402
 from grid.ways import WAYS  # noqa: E402
 
 _NAME = re.compile(r"(?<=Error: )\w+: ")  # of the function, before a message of ours
@@ -39,8 +41,9 @@ def _names(_: Any, __: Any, value: str) -> tuple[str, ...]:
 
 
 @click.command()
-@click.option("--full", is_flag=True, help="Every function in every way: a long run.")
+@click.option("--full", is_flag=True, help="Every function in every way: hours.")
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Write every cell here.")
+@click.option("--resume", is_flag=True, help="Go on with the run whose cells are in that file.")
 @click.option("--functions", default="", callback=_names, help="Some, as swish,seven*.")
 @click.option("--ways", multiple=True, help="One way or group; * stands for anything. Repeat it.")
 @click.option(
@@ -50,6 +53,7 @@ def _names(_: Any, __: Any, value: str) -> tuple[str, ...]:
 def main(
     full: bool,
     file: Path | None,
+    resume: bool,
     functions: tuple[str, ...],
     ways: tuple[str, ...],
     styles: tuple[str, ...],
@@ -59,11 +63,27 @@ def main(
     torch.set_num_threads(1)
     console = Console(highlight=False)
     start = time.perf_counter()
-    found: list[Cell] = []
-    for cell in run(cells(FULL if full else SHORT, functions, ways, styles)):
-        found.append(cell)
-        if console.is_terminal:
-            console.print(f"{len(found)} {cell.style} {cell.function}: {cell.way}\x1b[K", end="\r")
+    keys = [
+        (style, case.name, way.name)
+        for style, case, way in cells(FULL if full else SHORT, functions, ways, styles)
+    ]
+    known = _read(file) if file is not None and resume else {}
+    found = [known[key] for key in keys if key in known]
+    with contextlib.ExitStack() as stack:
+        rows = None
+        if file is not None:
+            rows = stack.enter_context(file.open("w"))
+            rows.write(json.dumps(_versions()) + "\n")
+            rows.writelines(json.dumps(dataclasses.asdict(c)) + "\n" for c in known.values())
+            rows.flush()
+        for cell in run_apart([key for key in keys if key not in known]):
+            found.append(cell)
+            if rows is not None:
+                rows.write(json.dumps(dataclasses.asdict(cell)) + "\n")
+                rows.flush()
+            if console.is_terminal:
+                at = f"{len(found)}/{len(keys)} {cell.style} {cell.function}: {cell.way}"
+                console.print(f"{at}\x1b[K", end="\r")
     console.print(by_way(found, styles))
     console.print(totals(found, "all functions"))
     if len(styles) > 1:
@@ -75,12 +95,23 @@ def main(
             console.print(f"{cell.seconds:.1f} s {cell.style} {cell.function}: {cell.way}")
     seconds = time.perf_counter() - start
     console.print(f"{len(found)} cells in {seconds:.0f} s")
-    if file is not None:
-        about = {"s2s": s2s.__version__, "torch": torch.__version__}
-        about["python"] = platform.python_version()
-        rows = [dataclasses.asdict(c) for c in found]
-        file.write_text(json.dumps(about | {"cells": rows}, indent=1))
     sys.exit(any(c.style == OURS and c.outcome == WRONG for c in found))
+
+
+def _versions() -> dict[str, str]:
+    """The first line of a file of cells."""
+    python = platform.python_version()
+    return {"s2s": s2s.__version__, "torch": torch.__version__, "python": python}
+
+
+def _read(file: Path) -> dict[Key, Cell]:
+    """The cells of an earlier run; a line that was cut off is run again."""
+    found = {}
+    for line in file.read_text().splitlines()[1:] if file.exists() else []:
+        with contextlib.suppress(json.JSONDecodeError):
+            cell = Cell(**json.loads(line))
+            found[cell.style, cell.function, cell.way] = cell
+    return found
 
 
 def by_way(found: Sequence[Cell], styles: Sequence[str]) -> Table:

@@ -551,6 +551,25 @@ def _recorded() -> bool:
     return _symbolic_trace._is_fx_tracing_flag or _Transform.Functionalize in transforms
 
 
+@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+def _traces_ahead() -> bool:
+    """Does the backend that Dynamo compiles for trace backward beforehand, in AOTAutograd?
+
+    It then raises where a second derivative is asked for. What runs Dynamo's own node for a
+    Function as it is, such as ``backend="eager"``, would give zero.
+    """
+    from torch._dynamo.symbolic_convert import InstructionTranslator
+
+    try:
+        compiler: Any = InstructionTranslator.current_tx().output.compiler_fn
+        backend = compiler._torchdynamo_orig_backend
+    except AttributeError:
+        return False
+    name = str(getattr(backend, "compiler_name", ""))
+    ahead = name.startswith("aot_") or name in ("cudagraphs", "openxla")
+    return ahead or isinstance(backend, torch._TorchCompileInductorWrapper)
+
+
 def _transformed(compiled: Compiled) -> Callable[..., Any]:
     """Calls under torch.compile, torch.export, function transforms and forward-mode AD."""
     is_compiling = torch.compiler.is_compiling
@@ -559,6 +578,16 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
     extra = compiled._hidden("eager")
 
     plain = compiled.pair.params_of("Tensor"), compiled.pair.params_of("Optional[Tensor]")
+
+    @torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+    def why_no_operator() -> str:
+        return str(operator.no_operator(compiled))
+
+    outside: _Apply = torch.compiler.disable(  # type: ignore[no-untyped-call]
+        compiled.apply,
+        reason=f"{compiled.pair.name} has no operator, and without one this backend would drop its "
+        'second derivative: use backend="inductor" or "aot_eager", or fullgraph=False',
+    )
 
     def transformed(*args: Any) -> Any:
         if is_compiling():
@@ -569,8 +598,14 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
                 )
             # Dynamo would ask for the gradients of extra outputs
             if is_exporting() or extra or _transforms_active():
+                if compiled.op is None and torch.compiler.is_dynamo_compiling():
+                    raise RuntimeError(why_no_operator())
                 return operator.call(compiled, args)
-            return cls.apply(*args)
+            if _traces_ahead() or not _asks(args):
+                return cls.apply(*args)
+            if compiled.op is not None:
+                return operator.call(compiled, args)
+            return outside(*args)
         if compiled.pair.dirty:
             raise RuntimeError(
                 f"{compiled.pair.name} changes an input in place: it has no form for function "

@@ -1,0 +1,86 @@
+"""torch.compile, where backends and functions differ: the gradient or an error, no silent zero."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import s2s
+
+Call = Callable[[Tensor], Tensor]
+
+
+@s2s.autograd_script
+def seven(x: Tensor) -> Any:
+    def backward(g: Tensor) -> Any:
+        return 7 * g * x * x
+
+    return x * 2, backward
+
+
+class Gain(torch.nn.Module):
+    """A method: it has no operator, because no schema has a type for ``self``."""
+
+    factor = 7.0
+
+    @s2s.autograd_script
+    def run(self, x: Tensor) -> Any:
+        def backward(g: Tensor) -> Any:
+            return self.factor * g * x * x
+
+        return x * 2, backward
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.run(x)
+
+
+def as_it_is(graph: torch.fx.GraphModule, _: Any) -> Any:
+    """A backend that knows nothing of derivatives, as "eager" is."""
+    return graph.forward
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def derivatives(f: Call) -> list[float]:
+    """The first and the second at 3: 63 and 42."""
+    x = torch.tensor(3.0, requires_grad=True)
+    (first,) = torch.autograd.grad(f(x), x, create_graph=True)
+    (second,) = torch.autograd.grad(first, x)
+    return [first.item(), second.item()]
+
+
+@pytest.mark.parametrize("backend", ["eager", as_it_is], ids=["eager", "as it is"])
+def test_backends_that_run_the_graph_as_it_is_differentiate_twice(backend: Any) -> None:
+    assert derivatives(seven) == [63.0, 42.0]
+    assert derivatives(torch.compile(seven, backend=backend, fullgraph=True)) == [63.0, 42.0]
+    # what has no operator is left out of the graph, or refused where it may not be
+    assert derivatives(torch.compile(Gain(), backend=backend)) == [63.0, 42.0]
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="run has no operator"):
+        torch.compile(Gain(), backend=backend, fullgraph=True)(torch.ones(2, requires_grad=True))
+    with torch.no_grad():
+        assert torch.compile(Gain(), backend=backend, fullgraph=True)(torch.ones(())) == 2
+
+
+@pytest.mark.parametrize("f", [seven, Gain()], ids=["function", "method"])
+def test_backends_that_trace_backward_refuse_a_second_derivative(f: Call) -> None:
+    compiled = torch.compile(f, backend="aot_eager", fullgraph=True)
+    x = torch.tensor(3.0, requires_grad=True)
+    (first,) = torch.autograd.grad(compiled(x), x, create_graph=True)
+    assert first.item() == 63
+    with pytest.raises(RuntimeError, match="double backward"):
+        first.backward()
+
+
+def test_compiled_transforms_of_what_has_no_operator_say_why() -> None:
+    compiled = torch.compile(torch.func.grad(Gain()), backend="aot_eager", fullgraph=True)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="no type in an operator's schema"):
+        compiled(torch.ones(()))
