@@ -15,9 +15,8 @@ from torch.autograd import forward_ad
 
 from .check import surely_fresh
 from .emit.layout import is_list_output
-from .emit.op import operator_name, schema, schema_order
+from .emit.op import operator_name, schema, schema_order, without_schema
 from .errors import TransformError, diagnostic
-from .ir import replace
 
 if TYPE_CHECKING:
     from .runtime import Compiled
@@ -246,16 +245,7 @@ def no_operator(compiled: Compiled) -> TransformError:
     """Why a function cannot be called from scripted or exported programs."""
     source = compiled.rule.source
     pair = compiled.pair
-    odd = [
-        f"{p.name}: {p.annotation or p.type or 'unknown'}"
-        for p in pair.params
-        if schema(_only(pair, p)) is None
-    ]
-    odd += [
-        f"{c.name} of {c.origin}"
-        for c in pair.constants
-        if c.lifted and schema(_with(pair, c)) is None
-    ]
+    odd = without_schema(pair)
     what = (
         f"no type in an operator's schema for {', '.join(odd)}"
         if odd
@@ -269,11 +259,3 @@ def no_operator(compiled: Compiled) -> TransformError:
         "annotate the parameter, or pass such values",
     )
     return TransformError([problem])
-
-
-def _only(pair: Any, param: Any) -> Any:
-    return replace(pair, params=(param,), constants=(), dirty=(), outputs=(), single=False)
-
-
-def _with(pair: Any, constant: Any) -> Any:
-    return replace(pair, params=(), constants=(constant,), dirty=(), outputs=(), single=False)

@@ -19,6 +19,7 @@ __all__ = [
     "is_coloured",
     "one_line",
     "print_coloured",
+    "rows",
     "write_whole",
 ]
 
@@ -41,11 +42,12 @@ def as_json(
     problems: Sequence[Diagnostic], files: int, functions: int, warnings: Sequence[Diagnostic] = ()
 ) -> str:
     """One object with all problems and warnings, and how much was looked at."""
-    found = {"problems": _rows(problems), "warnings": _rows(warnings)}
+    found = {"problems": rows(problems), "warnings": rows(warnings)}
     return json.dumps({**found, "files": files, "functions": functions}, indent=2)
 
 
-def _rows(problems: Sequence[Diagnostic]) -> list[dict[str, Any]]:
+def rows(problems: Sequence[Diagnostic]) -> list[dict[str, Any]]:
+    """Problems as plain data."""
     return [
         {
             "code": p.code,

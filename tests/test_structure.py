@@ -36,6 +36,7 @@ LAYERS = (
     ("emit",),
     ("pipeline", "load", "passes.example"),
     ("plan",),
+    ("review",),
     ("reference", "operator", "scripted", "runtime"),
     ("decorator", "testing"),
     ("functions",),

@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from ..ir import LISTS, Emitted, Pair, Param
+from ..ir import LISTS, Emitted, Pair, Param, replace
 from ..syntax import replace_returns, split_return
 from .eager import as_tuple, returned, tidy
 from .layout import (
@@ -21,7 +21,7 @@ from .layout import (
     statement_lines,
 )
 
-__all__ = ["emit_op", "operator_name", "schema", "schema_order"]
+__all__ = ["emit_op", "operator_name", "schema", "schema_order", "without_schema"]
 
 _SCALARS = {"int": "SymInt", "float": "float", "bool": "bool", "str": "str", "number": "Scalar"}
 _SCALARS |= {"complex": "complex", "dtype": "ScalarType", "device": "Device", "Tensor": "Tensor"}
@@ -55,6 +55,21 @@ def schema(pair: Pair) -> str | None:
     outputs = ["Tensor[]" if is_list_output(pair) else "Tensor"] * len(pair.outputs)
     returns = outputs[0] if pair.single else f"({', '.join(outputs)})"
     return f"{operator_name(pair)}({', '.join(parts)}) -> {returns}"
+
+
+def without_schema(pair: Pair) -> list[str]:
+    """What has no type in an operator's schema: parameters, and names of enclosing functions."""
+    bare = replace(pair, params=(), constants=(), dirty=(), outputs=(), single=False)
+    odd = [
+        f"{p.name}: {p.annotation or p.type or 'unknown'}"
+        for p in pair.params
+        if schema(replace(bare, params=(p,))) is None
+    ]
+    return odd + [
+        f"{c.name} of {c.origin}"
+        for c in pair.constants
+        if c.lifted and schema(replace(bare, constants=(c,))) is None
+    ]
 
 
 def schema_order(pair: Pair) -> tuple[list[str], list[str]]:

@@ -1,0 +1,210 @@
+"""``s2s explain``: what the compiler made of a function, for a reviewer."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..ir import Diagnostic
+from .shared import EXIT_CODES, collecting, find_functions, find_target
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ..ir import Source
+    from ..review.facts import Facts
+
+__all__ = ["explain"]
+
+_PLAIN = 80  # columns where the output is no terminal and nothing says how wide it is to be
+
+
+@click.command(epilog=EXIT_CODES)
+@click.argument("target", metavar="PATH_OR_MODULE[:NAME]")
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    show_default=True,
+    help="For a person, for a program, or for a comment in a review.",
+)
+def explain(target: str, style: str) -> None:
+    """Say what the compiler makes of decorated functions, for somebody who reviews them.
+
+    For each function: what is kept between forward and backward, how, and who reads it; what each
+    gradient needs; which forms exist, and the line that prevents one; whether second derivatives,
+    forward mode and vmap hold, and why. All of it is read from the text: nothing is imported or
+    run, so what depends on the values of a call is said with "as far as can be read".
+
+    PATH_OR_MODULE is a .py file or the name of a module; NAME is a function in it. Without NAME:
+    every function under autograd_script.
+
+    \b
+    Examples:
+      s2s explain model.py:swish
+      s2s explain s2s.functions:layer_norm
+      s2s explain model.py --format markdown > review.md
+      s2s explain model.py --format json | jq '.functions[].kept[].name'
+
+    A function that does not compile is reported as by `s2s check`, and the others are explained.
+    """
+    from .. import report
+
+    where = find_target(target)
+    problems: list[Diagnostic] = []
+    found = facts_of(find_functions(where, problems), problems)
+    if style == "json":
+        click.echo(as_json(found, problems))
+    elif style == "markdown":
+        click.echo("\n".join(as_markdown(one) for one in found), nl=False)
+    else:
+        for one in found:
+            click.echo(as_text(one, report.is_coloured(sys.stdout)))
+    if style != "json":
+        for problem in problems:
+            click.echo(report.as_text(problem, report.is_coloured(sys.stderr)), err=True)
+    sys.exit(1 if problems else 0)
+
+
+def facts_of(sources: Sequence[Source], problems: list[Diagnostic]) -> list[Facts]:
+    """The facts of the functions that compile; what is wrong with the others goes to problems."""
+    from .. import pipeline
+    from ..review.facts import facts
+
+    found: list[Facts] = []
+    for source in sources:
+        with collecting(problems, source.span(source.function)):
+            rule = pipeline.read(source)
+            found.append(facts(rule, pipeline.lift(rule)))
+    return found
+
+
+# --- for programs ---------------------------------------------------------------------------------
+
+
+def as_json(found: Sequence[Facts], problems: Sequence[Diagnostic]) -> str:
+    """One object: the facts of each function, field by field, and the problems of the others."""
+    from .. import report
+
+    answer = {"functions": [_plain(one) for one in found], "problems": report.rows(problems)}
+    return json.dumps(answer, indent=2)
+
+
+def _plain(facts: Facts) -> dict[str, Any]:
+    from .. import report
+
+    row = dataclasses.asdict(facts)
+    row["file"], row["line"] = facts.span.file, facts.span.line
+    del row["span"]
+    return {**row, "warnings": report.rows(facts.warnings)}
+
+
+# --- for a review ---------------------------------------------------------------------------------
+
+
+def as_markdown(facts: Facts) -> str:
+    """A section with a table for each question, as GitHub shows it."""
+    from ..review import words
+
+    rows = [f"### `{facts.signature}`", "", f"{words.place(facts)}: {words.summary(facts)}", ""]
+    for title, head, body in _tables(facts):
+        if body:
+            rows += [f"**{title}**", "", _row(head), _row(["---"] * len(head))]
+            rows += [*(_row(cells) for cells in body), ""]
+    rows += [f"- {w.code}, line {w.span.line}: {w.message}" for w in facts.warnings]
+    return "\n".join(rows) + ("\n" if facts.warnings else "")
+
+
+def _row(cells: Iterable[str]) -> str:
+    shown = (" ".join(c.split()).replace("|", "\\|") for c in cells)
+    return f"| {' | '.join(shown)} |"
+
+
+_Table = tuple[str, list[str], list[list[str]]]
+
+
+def _tables(facts: Facts) -> list[_Table]:
+    """Title, head and rows of each table."""
+    from ..review import words
+
+    kept = [[k.name, words.kept_what(k), words.kept_how(k), words.kept_why(k)] for k in facts.kept]
+    gradients = [[g.input, g.text, words.gradient_why(g)] for g in facts.gradients]
+    forms = [[f.name, "yes" if f.exists else "no", _with_line(f.why, f.line)] for f in facts.forms]
+    claims = [[c.what, c.holds, _with_line(c.why, c.line)] for c in facts.derivatives]
+    return [
+        ("Kept for backward", ["name", "what", "kept as", "why"], kept),
+        ("Gradients", ["of", "formula", ""], gradients),
+        ("Forms", ["form", "exists", "why"], forms),
+        ("Derivatives", ["", "holds", "why"], claims),
+    ]
+
+
+def _with_line(text: str, line: int) -> str:
+    return f"{text} (line {line})" if line else text
+
+
+# --- for a person ---------------------------------------------------------------------------------
+
+
+def as_text(facts: Facts, coloured: bool, width: int | None = None) -> str:
+    """The facts as tables of the width of the terminal."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from .. import report
+    from ..review import words
+
+    console = Console(
+        file=io.StringIO(),
+        force_terminal=coloured,
+        color_system="standard" if coloured else None,
+        width=width or _width(coloured),
+        highlight=False,
+        legacy_windows=False,
+    )
+    console.print(Text(report.one_line(facts.signature), "bold"))
+    console.print(Text(report.one_line(f"  {words.place(facts)}: {words.summary(facts)}")))
+    for title, _, body in _tables(facts):
+        if body:
+            console.print(Text(f"\n{title}", "bold"))
+            console.print(_rich(body))
+    for warning in facts.warnings:
+        console.print()
+        console.print(Text(report.as_text(warning, False, True), "yellow"))
+    written = console.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(row.rstrip() for row in written.split("\n"))
+
+
+def _width(coloured: bool) -> int:
+    """The columns of the terminal, or what COLUMNS says."""
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdigit() and int(asked) > 0:
+        return int(asked)
+    if coloured or sys.stdout.isatty():
+        return os.get_terminal_size(sys.stdout.fileno()).columns or _PLAIN
+    return _PLAIN
+
+
+def _rich(body: Sequence[Sequence[str]]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from .. import report
+
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False, expand=False)
+    for index in range(len(body[0])):
+        table.add_column(overflow="fold", no_wrap=index == 0, max_width=24 if index == 0 else None)
+    styles = {"yes": "green", "no": "red", "partly": "yellow"}
+    for cells in body:
+        shown = [Text(report.one_line(c), styles.get(c, "")) for c in cells]
+        shown[0].stylize("cyan")
+        table.add_row(*(Text("  ") + shown[0], *shown[1:]))
+    return table

@@ -1,0 +1,102 @@
+"""The facts of a function in words: what a table, a page and a comment in a review say alike."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from .facts import Facts, Gradient, Kept
+
+__all__ = ["gradient_why", "kept_how", "kept_what", "kept_why", "listed", "place", "summary"]
+
+_KINDS = {"helper": "nested function"}
+
+
+def place(facts: Facts) -> str:
+    """``file:line``, the file as it is seen from the current folder where that is shorter."""
+    file = facts.span.file
+    near = os.path.relpath(file) if os.path.isabs(file) else file
+    return f"{near if len(near) < len(file) else file}:{facts.span.line}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join([*([", ".join(names[:-1])] if len(names) > 1 else []), *names[-1:]])
+
+
+def summary(facts: Facts) -> str:
+    """One line: how much is kept, and what does not hold."""
+    tensors = facts.tensors
+    kept = f"keeps {_counted(len(tensors), 'tensor')}"
+    names = f" ({', '.join(k.name for k in tensors)})" if tensors else ""
+    missing = [f"no {f.name} form" for f in facts.forms if not f.exists]
+    missing += [f"no {c.what}" for c in facts.derivatives if c.holds == "no"]
+    return "; ".join([kept + names, *missing])
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
+
+
+def kept_what(kept: Kept) -> str:
+    """What a kept value is: its kind, its type, and where it is bound."""
+    if kept.kind == "branch":
+        return "number of the backward that the call returned"
+    kind = f"constant of {kept.origin}" if kept.origin else _KINDS.get(kept.kind, kept.kind)
+    type_ = "" if kept.kind == "helper" else f" {kept.type or 'of unknown type'},"
+    where = f" line {kept.line}" if kept.line else ""
+    return f"{kind},{type_}{where}".rstrip(",")
+
+
+def kept_how(kept: Kept) -> str:
+    """How it comes from forward to backward."""
+    if kept.how == "either":
+        return "saved tensor, or plain value"
+    if kept.how == "code":
+        return "written again"
+    if kept.parts:
+        return f"{kept.how}: {', '.join(kept.parts)}"
+    return kept.how
+
+
+def kept_why(kept: Kept) -> str:
+    """Who reads it, and what a second derivative does with it."""
+    parts: list[str] = []
+    if kept.kind == "branch":
+        parts.append("to choose between the backwards")
+    if kept.needed_for:
+        parts.append(f"for the gradient of {listed(kept.needed_for)}{_lines(kept)}")
+    if kept.shape_for:
+        where = "" if kept.needed_for else _lines(kept)
+        parts.append(f"its shape for the gradient of {listed(kept.shape_for)}{where}")
+    if kept.read and not parts:
+        parts.append(f"read by backward{_lines(kept)}")
+    if kept.again == "recomputed":
+        parts.append(f"second derivative: computed again from {listed(kept.sources)}")
+    elif kept.again == "constant":
+        parts.append(f"second derivative: a constant, `{kept.why}` is not run twice")
+    elif kept.again == "refused":
+        parts.append(f"no second derivative through it: `{kept.why}` is not run twice")
+    if kept.start_of:
+        parts.append(f"second derivative: the start of {listed(kept.start_of)}")
+    return "; ".join(parts)
+
+
+def _lines(kept: Kept) -> str:
+    plural = "s" if len(kept.read) > 1 else ""
+    return f" (line{plural} {', '.join(map(str, kept.read))})" if kept.read else ""
+
+
+def gradient_why(gradient: Gradient) -> str:
+    """What a gradient needs, or why there is none."""
+    if gradient.given == "never":
+        plain = gradient.type not in ("", "Tensor", "Optional[Tensor]")
+        return f"none: {gradient.type} takes no gradient" if plain else "none: backward gives None"
+    shapes = [f"the shape of {name}" for name in gradient.shapes]
+    needs = [*gradient.output_grads, *gradient.needs, *shapes]
+    text = f"needs {listed(needs)}" if needs else "needs nothing"
+    if gradient.given == "sometimes":
+        text += "; None in some cases"
+    if gradient.guarded:
+        text += "; computed only if asked for"
+    return text
