@@ -175,7 +175,7 @@ def as_text(facts: Facts, coloured: bool, width: int | None = None) -> str:
     for title, _, body in _tables(facts):
         if body:
             console.print(Text(f"\n{title}", "bold"))
-            console.print(_rich(body))
+            console.print(_rich([_stacked(cells) for cells in body]))
     for warning in facts.warnings:
         console.print()
         console.print(Text(report.as_text(warning, False, True), "yellow"))
@@ -193,6 +193,14 @@ def _width(coloured: bool) -> int:
     return _PLAIN
 
 
+def _stacked(cells: Sequence[str]) -> Sequence[str]:
+    """Name, and below what and how it is kept the reason: four columns are too many."""
+    if len(cells) < 4:
+        return cells
+    name, what, how, why = cells
+    return name, f"{what}: {how}\n{why}"
+
+
 def _rich(body: Sequence[Sequence[str]]) -> Table:
     from rich.table import Table
     from rich.text import Text
@@ -204,7 +212,10 @@ def _rich(body: Sequence[Sequence[str]]) -> Table:
         table.add_column(overflow="fold", no_wrap=index == 0, max_width=24 if index == 0 else None)
     styles = {"yes": "green", "no": "red", "partly": "yellow"}
     for cells in body:
-        shown = [Text(report.one_line(c), styles.get(c, "")) for c in cells]
+        shown = [
+            Text("\n").join(Text(report.one_line(row), styles.get(c, "")) for row in c.split("\n"))
+            for c in cells
+        ]
         shown[0].stylize("cyan")
         table.add_row(*(Text("  ") + shown[0], *shown[1:]))
     return table

@@ -18,13 +18,17 @@ from ..effects import slice_for
 from ..infer import written_type
 from ..ir import LISTS, Backward, Capture, Diagnostic, Pair, Param, Rule, Saved, Span, replace
 from ..names import children, is_none, reads, returns_in, same_scope, walk, writes
+from ..plan import Kept as Planned
+from ..plan import plan
 from ..source import bindings
 from ..warn import warnings_for
 from .claims import Claim, Form, derivatives, forms, value_read
 
 __all__ = ["Facts", "Gradient", "Kept", "facts"]
 
-How = Literal["saved tensor", "saved tensors", "plain value", "either", "shape only", "code"]
+How = Literal[
+    "saved tensor", "saved tensors", "plain value", "either", "shape only", "computed again", "code"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,10 @@ class Kept:
     ``kind`` is that of a capture, or "branch" for the number of the backward that a call returned.
     ``parts`` are the names under which parts of it are kept in its place: ``("x_shape",)``.
     ``again`` is what a second derivative does with it, ``sources`` what it is then computed from,
-    and ``start_of`` what is computed from it.
+    and ``start_of`` what is computed from it. ``times`` are its bytes in multiples of the input
+    ``of``, by rules of thumb, None where nothing is known. ``when`` are the inputs of which one has
+    to ask for a gradient for it to be kept; () means always. ``value`` is the text by which every
+    backward computes it again, where ``how`` says so.
     """
 
     name: str
@@ -51,6 +58,10 @@ class Kept:
     sources: tuple[str, ...] = ()
     start_of: tuple[str, ...] = ()
     why: str = ""
+    times: float | None = None
+    of: str = ""
+    when: tuple[str, ...] = ()
+    value: str = ""
 
     @property
     def is_tensor(self) -> bool:
@@ -154,12 +165,13 @@ def _kept(rule: Rule, pair: Pair, final: Pair, gradients: Sequence[Gradient]) ->
     if pair.branch is not None:
         yield Kept(pair.branch, "branch", "int", 0, (), "plain value")
     seen = {pair.branch}
+    planned = {k.name: k for k in plan(pair).kept}
     for capture in captures(rule):
         parts = () if capture.name in saved else tuple(_parts(final, saved, capture))
         seen |= {capture.name, *parts}
         one = saved.get(capture.name) or (saved[parts[0]] if parts else None)
         origin = next((c.origin for c in pair.constants if c.name == capture.name), "")
-        yield Kept(
+        kept = Kept(
             capture.name,
             capture.kind,
             _type(capture.type),
@@ -175,13 +187,27 @@ def _kept(rule: Rule, pair: Pair, final: Pair, gradients: Sequence[Gradient]) ->
             tuple(_made_from(final, capture.name)),
             one.why if one else "",
         )
+        yield _measured(kept, planned)
     for one in final.saved:
         if one.name not in seen:
             made = tuple(_made_from(final, one.name))
             line = _bound(rule, one.name)
             kind = _kind(rule, pair, one.name)
             kept = Kept(one.name, kind, _type(one.type), line, (), _how(one), start_of=made)
-            yield replace(kept, again=one.again, why=one.why)
+            yield _measured(replace(kept, again=one.again, why=one.why), planned)
+
+
+def _measured(kept: Kept, planned: Mapping[str, Planned]) -> Kept:
+    """The value with what the plan says of it: its size, and whether it is kept at all."""
+    shown = [planned[name] for name in kept.parts or (kept.name,) if name in planned]
+    if not shown:
+        return kept
+    first = shown[0]
+    if first.how == "again":
+        return replace(kept, how="computed again", sources=first.sources, value=first.value)
+    known = [p.times for p in shown if p.times is not None]
+    times = sum(known) if len(known) == len(shown) and kept.is_tensor else None
+    return replace(kept, times=times, of=first.of, when=first.when)
 
 
 def _kind(

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 
 from .facts import Facts, Gradient, Kept
 
-__all__ = ["gradient_why", "kept_how", "kept_what", "kept_why", "listed", "place", "summary"]
+__all__ = [
+    "gradient_why",
+    "kept_how",
+    "kept_what",
+    "kept_why",
+    "listed",
+    "place",
+    "size",
+    "summary",
+]
 
 _KINDS = {"helper": "nested function"}
 
@@ -49,14 +58,25 @@ def kept_what(kept: Kept) -> str:
 
 
 def kept_how(kept: Kept) -> str:
-    """How it comes from forward to backward."""
-    if kept.how == "either":
-        return "saved tensor, or plain value"
+    """How it comes from forward to backward, and its size."""
     if kept.how == "code":
-        return "written again"
-    if kept.parts:
-        return f"{kept.how}: {', '.join(kept.parts)}"
-    return kept.how
+        return "written again in backward"
+    how = "saved tensor, or plain value" if kept.how == "either" else kept.how
+    parts = f" {', '.join(kept.parts)}" if kept.parts else ""
+    return ", ".join([how + parts, *([size(kept)] if size(kept) else [])])
+
+
+def size(kept: Kept) -> str:
+    """Its bytes beside those of an input: ``as large as x``, ``1/4 of x``, ``small``."""
+    if not kept.is_tensor or kept.times is None:
+        return ""
+    if kept.times <= 1 / 32:
+        return "small"
+    if kept.times == 1:
+        return "" if kept.of == kept.name else f"as large as {kept.of}"
+    if kept.times in (0.5, 0.25, 0.125):
+        return f"1/{round(1 / kept.times)} of {kept.of}"
+    return f"{kept.times:.3g} times {kept.of}"
 
 
 def kept_why(kept: Kept) -> str:
@@ -71,6 +91,10 @@ def kept_why(kept: Kept) -> str:
         parts.append(f"its shape for the gradient of {listed(kept.shape_for)}{where}")
     if kept.read and not parts:
         parts.append(f"read by backward{_lines(kept)}")
+    if kept.how == "computed again":
+        parts.append(f"from {listed(kept.sources)}: `{kept.value}`")
+    if kept.when:
+        parts.append(f"kept only if {' or '.join(kept.when)} requires grad")
     if kept.again == "recomputed":
         parts.append(f"second derivative: computed again from {listed(kept.sources)}")
     elif kept.again == "constant":
