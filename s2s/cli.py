@@ -15,6 +15,7 @@ from .commands.check import check
 from .commands.dump import dump
 from .commands.explain import explain
 from .commands.explain_code import explain_code
+from .commands.report import report
 from .commands.shared import EXIT_CODES
 
 __all__ = ["main"]
@@ -32,11 +33,12 @@ def commands() -> None:
       s2s dump model.py:swish    what the function swish is compiled to
       s2s check src tests        every problem in two folders
       s2s explain model.py       what each function keeps, and what holds of its gradient
+      s2s report src -o review   pages to read source and generated code side by side
       s2s explain-code S2S202    what a code means, with an example
     """
 
 
-for command in (dump, check, explain, explain_code):
+for command in (dump, check, explain, report, explain_code):
     commands.add_command(command)
 
 

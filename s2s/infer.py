@@ -575,7 +575,10 @@ _NAMES |= {"number": "float", "object": "", "complex": "complex"}
 
 
 def written_type(type_: str) -> str:
-    """A type as TorchScript annotations spell it; "" where it has no name there."""
+    """A type as TorchScript annotations spell it; "" where it has no name there,
+    and for an empty list, of which nothing tells what it is for."""
+    if _EMPTY_LIST in type_:
+        return ""
     for ours, theirs in _NAMES.items():
         if re.search(rf"\b{ours}\b", type_) and not theirs:
             return ""

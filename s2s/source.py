@@ -9,6 +9,7 @@ import __future__
 import ast
 import copy
 import functools
+import io
 import linecache
 import sys
 import tokenize
@@ -87,12 +88,15 @@ def _module_name(name: str) -> str:
     return Path(file).stem if file else ""
 
 
-def from_file(path: Path, module: str, text: str | None = None) -> tuple[Source, ...]:
+def from_file(
+    path: Path, module: str, text: str | None = None, shown: str = ""
+) -> tuple[Source, ...]:
     """Every function of a file that is decorated with ``autograd_script``; nothing is run.
 
-    Raises TransformError (S2S215) where the file cannot be read or parsed.
+    ``shown`` is the name of the file in what is said of it. Raises TransformError (S2S215) where
+    the file cannot be read or parsed.
     """
-    file = str(path)
+    file = shown or str(path)
     try:
         text = _decoded(path) if text is None else text
         text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -115,9 +119,9 @@ def from_file(path: Path, module: str, text: str | None = None) -> tuple[Source,
 
 def _decoded(path: Path) -> str:
     """The text of a file in the encoding that it declares, UTF-8 where it declares none."""
-    with path.open("rb") as file:
-        encoding, _ = tokenize.detect_encoding(file.readline)
-    return path.read_bytes().decode(encoding)
+    data = path.read_bytes()
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    return data.decode(encoding)
 
 
 def decorated(decorator: ast.expr, tree: ast.Module) -> bool:

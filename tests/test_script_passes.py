@@ -365,3 +365,12 @@ def test_helpers_do_not_meet_in_the_users_module(tmp_path: Path) -> None:
             same(output, x * want)
             same(pair.backward(x, *saved), x * want)
     assert not [name for name in vars(module) if name.startswith("fn")]
+
+
+def test_an_empty_list_gets_no_annotation() -> None:
+    text = "def make():\n    seen = []\n    @s2s.autograd_script\n    def f(x):\n"
+    text += "        seen.append(1)\n        n = len(seen)\n        return x * 1, lambda g: g * n\n"
+    (source,) = from_file(Path("empty.py"), "empty", HEAD + text)
+    emitted = pipeline.emit(pipeline.lift(pipeline.read(source)), "torchscript")
+    assert "List[]" not in emitted.text
+    ast.parse(emitted.text)

@@ -37,6 +37,7 @@ LAYERS = (
     ("pipeline", "load", "passes.example"),
     ("plan",),
     ("review",),
+    ("pages",),
     ("reference", "operator", "scripted", "runtime"),
     ("decorator", "testing"),
     ("functions",),

@@ -46,7 +46,7 @@ def check(paths: tuple[Path, ...], style: str, strict: bool) -> None:
     """
     from .. import report
 
-    lost: list[str] = []
+    lost: list[tuple[str, Path]] = []
     problems: list[Diagnostic] = []
     doubts: list[Diagnostic] = []
     files = functions = 0
@@ -67,8 +67,8 @@ def check(paths: tuple[Path, ...], style: str, strict: bool) -> None:
         among = f"{counted(functions, 'function')} of {counted(files, 'file')}"
         extra = f" and {counted(len(doubts), 'warning')}" if doubts else ""
         click.echo(f"{counted(len(problems), 'problem')}{extra} in {among}")
-    for line in lost:
-        click.echo(f"Error: {line}", err=True)
+    for why, path in lost:
+        click.echo(f"Error: {why}: {path}", err=True)
     sys.exit(2 if lost else 1 if problems or (strict and doubts) else 0)
 
 

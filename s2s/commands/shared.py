@@ -76,12 +76,13 @@ def lift_all(sources: Sequence[Source], problems: list[Diagnostic]) -> list[Pair
     return lifted
 
 
-def find_files(paths: Sequence[Path], lost: list[str]) -> Iterator[tuple[Path, bool]]:
-    """Each file once, with whether it was named itself; what cannot be found goes to ``lost``."""
+def find_files(paths: Sequence[Path], lost: list[tuple[str, Path]]) -> Iterator[tuple[Path, bool]]:
+    """Each file once, with whether it was named itself; what cannot be found goes to ``lost``,
+    with why."""
     from ..locate import python_files
 
     def unreadable(error: OSError) -> None:
-        lost.append(f"cannot read {error.filename}: {error.strerror}")
+        lost.append((f"cannot be read ({error.strerror})", Path(error.filename)))
 
     seen: set[str] = set()
     for path in paths:
@@ -90,7 +91,7 @@ def find_files(paths: Sequence[Path], lost: list[str]) -> Iterator[tuple[Path, b
         elif path.is_file():
             found = iter([path])
         else:
-            lost.append(f"{'not a regular file' if path.exists() else 'no such file'}: {path}")
+            lost.append(("not a regular file" if path.exists() else "no such file", path))
             continue
         for file in found:
             real = os.path.realpath(file)

@@ -125,7 +125,9 @@ def module_text(form: str, pair: Pair, lines: Sequence[Line], names: Sequence[st
 
 
 def _users_lines(pair: Pair, lines: Sequence[Line]) -> Iterator[int]:
-    """The line map. Inside a rewritten statement the lines have moved: the same text, nearest."""
+    """The line map. Inside a rewritten statement the lines have moved: the same text, nearest.
+    A line that s2s wrote and that reads as one of the user's repeats it, for a second derivative.
+    """
     function = pair.source.function
     first, last = function.lineno, function.end_lineno or function.lineno
     places: dict[str, list[int]] = {}
@@ -133,7 +135,8 @@ def _users_lines(pair: Pair, lines: Sequence[Line]) -> Iterator[int]:
     for number, row in enumerate(rows, first):
         places.setdefault(row.strip(), []).append(number)
     for line in lines:
-        found = places.get(line.text.strip()) if line.line else None
+        text = line.text.strip()
+        found = places.get(text) if line.line or "=" in text or "(" in text else None
         if found:
             yield min(found, key=lambda number: abs(number - line.line))
         else:

@@ -1,0 +1,1 @@
+"""The pages of ``s2s report``: text in, HTML text out; nothing is run."""

@@ -1,0 +1,90 @@
+"""What the page of one function shows: its source, every form, what is kept, what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .. import pipeline
+from ..captures import captures
+from ..emit.call import emit_call
+from ..errors import TransformError
+from ..ir import Capture, Diagnostic, Pair, Saved, Source, lines_of
+from ..warn import warnings_for
+
+__all__ = ["FORMS", "Form", "Review", "first_line", "review", "too_large"]
+
+FORMS = (*pipeline.FORMS, "call")
+LONGEST_FUNCTION = 2000  # lines
+LONGEST_LINE = 2000  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One form of a function; ``lines`` holds the user's line for each line of ``text``, 0 for
+    those that s2s wrote. Where the form cannot be made, ``problems`` says why."""
+
+    name: str
+    text: str = ""
+    lines: tuple[int, ...] = ()
+    saved: tuple[Saved, ...] = ()
+    problems: tuple[Diagnostic, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """One function, ready to be shown. ``pair`` is None where it does not compile."""
+
+    source: Source
+    problems: tuple[Diagnostic, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()
+    captures: tuple[Capture, ...] = ()
+    forms: tuple[Form, ...] = ()
+    pair: Pair | None = field(default=None, repr=False)
+
+
+def review(source: Source) -> Review:
+    """Everything about one function. What it cannot be compiled for is among the problems."""
+    try:
+        rule = pipeline.read(source)
+        doubts = tuple(warnings_for(rule))
+        pair = pipeline.lift(rule)
+    except TransformError as error:
+        return Review(source, error.diagnostics)
+    forms = tuple(_form(pair, name) for name in FORMS)
+    return Review(source, (), doubts, captures(rule), forms, pair)
+
+
+def _form(pair: Pair, name: str) -> Form:
+    try:
+        if name == "call":
+            emitted, saved = emit_call(pair), pair.saved
+        else:
+            final = pipeline.stages(pair, name)[-1].pair
+            emitted, saved = pipeline.printed(final, name), final.saved
+    except TransformError as error:
+        return Form(name, problems=error.diagnostics)
+    return Form(name, emitted.text, emitted.lines, saved)
+
+
+def first_line(source: Source) -> int:
+    """The line of the first decorator."""
+    function = source.function
+    return min([function.lineno, *(d.lineno for d in function.decorator_list)])
+
+
+def too_large(source: Source) -> Diagnostic | None:
+    """A function that no page can show: nobody reads it, and it takes minutes to compile."""
+    first, last = first_line(source), source.function.end_lineno or source.function.lineno
+    span = source.span(source.function)
+    if last - first >= LONGEST_FUNCTION:
+        what = (
+            f"{source.qualname} has {last - first + 1:,} lines; a page shows {LONGEST_FUNCTION:,}"
+        )
+        return Diagnostic("error", span, what, "take the function apart")
+    rows = lines_of(source.text)[first - 1 : last]
+    for number, row in enumerate(rows, first):
+        if len(row) > LONGEST_LINE:
+            what = f"a line of {len(row):,} characters in {source.qualname}; a page shows "
+            what += f"{LONGEST_LINE:,}"
+            return Diagnostic("error", source.line_span(number), what, "break the line")
+    return None

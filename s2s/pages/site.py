@@ -1,0 +1,325 @@
+"""Reviews to the pages of a report: an index, and a page per function, each complete in itself."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from .. import __version__, codes
+from ..emit.eager import attribute
+from ..ir import Capture, Diagnostic, Saved, lines_of
+from .markup import Mark, Piece, html_of, names_in, outermost, pieces, visible
+from .review import Form, Review, first_line
+
+__all__ = ["GENERATOR", "Entry", "page_names", "pages"]
+
+GENERATOR = '<meta name="generator" content="s2s report">'  # tells our files from others
+_HERE = Path(__file__).parent
+_COLOURS = 8  # of captured values, in the style sheet
+_ABOUT = {
+    "eager": "The torch.autograd.Function that every normal call runs.",
+    "torchscript": "The typed pair that torch.jit.script compiles.",
+    "func": "The Function for torch.func, vmap and forward mode.",
+    "op": "The operator, for scripted and exported programs.",
+    "call": "What stands in the place of the function: it chooses a form for each call.",
+}
+_KEPT = {
+    "tensor": "a saved tensor",
+    "tensors": "saved tensors",
+    "plain": "an attribute of ctx",
+    "either": "a saved tensor, or an attribute of ctx where it is none",
+}
+_AGAIN = {
+    "as is": "as it is",
+    "recomputed": "computed again from the inputs",
+    "constant": "as it is: a constant there",
+    "refused": "refused",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file of the report: its name as shown, the reviews of its functions, and what is wrong
+    with it or with functions that have no page."""
+
+    file: str
+    reviews: tuple[Review, ...] = ()
+    problems: tuple[Diagnostic, ...] = ()
+
+
+def pages(entries: Sequence[Entry]) -> Iterator[tuple[str, str]]:
+    """The names and texts of all pages, the index last."""
+    environment = _environment()
+    names = page_names(entries)
+    every = [(entry, review) for entry in entries for review in entry.reviews]
+    template = environment.get_template("page.html")
+    for index, (entry, review) in enumerate(every):
+        around = {
+            "before": _link(every[index - 1][1], names[index - 1]) if index else None,
+            "after": _link(every[index + 1][1], names[index + 1]) if names[index + 1 :] else None,
+        }
+        yield names[index], template.render(_shown(entry, review), **around)
+    yield "index.html", environment.get_template("index.html").render(_index(entries, names))
+
+
+def _environment() -> Environment:
+    """The templates. The style sheet and the script of a page are the only ones that its policy
+    lets a browser use, whatever the text under review may hold."""
+    environment = Environment(
+        loader=FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    style, script = ((_HERE / name).read_text("utf-8") for name in ("page.css", "page.js"))
+    policy = f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}"
+    environment.globals.update(
+        generator=Markup(GENERATOR),
+        policy=f"{policy}; base-uri 'none'; form-action 'none'",
+        style=Markup(style),
+        script=Markup(script),
+        version=__version__,
+        meaning=lambda code: codes.WHY.get(code, ""),
+    )
+    environment.filters["visible"] = visible
+    return environment
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+# --- names ----------------------------------------------------------------------------------
+
+
+def page_names(entries: Sequence[Entry]) -> list[str]:
+    """A file name for each function, in order; one that is taken, in whatever case, gets ``_1``."""
+    names: list[str] = []
+    taken = {"index"}
+    for entry in entries:
+        module = entry.file.removesuffix(".py").replace("/", ".")
+        for review in entry.reviews:
+            whole = f"{module}.{_plain(review.source.qualname)}"
+            plain = re.sub(r"[^A-Za-z0-9_.-]", "_", whole).lstrip(".-")[:120]
+            name, number = plain, 0
+            while name.casefold() in taken:
+                number += 1
+                name = f"{plain}_{number}"
+            taken.add(name.casefold())
+            names.append(f"{name}.html")
+    return names
+
+
+def _plain(qualname: str) -> str:
+    return qualname.replace("<locals>.", "")
+
+
+def _link(review: Review, name: str) -> tuple[str, str]:
+    return name, _plain(review.source.qualname)
+
+
+# --- the page of a function -----------------------------------------------------------------
+
+
+def _shown(entry: Entry, review: Review) -> dict[str, Any]:
+    source = review.source
+    colours = _colours(review)
+    forms = [_form(form, colours) for form in review.forms]
+    rows = list(_source_rows(review, colours, forms))
+    return {
+        "file": entry.file,
+        "name": _plain(source.qualname),
+        "line": source.function.lineno,
+        "problems": review.problems,
+        "warnings": review.warnings,
+        "plan": list(_plan(review, colours)),
+        "forms": forms,
+        "rows": rows,
+        "summary": list(_remarks(review)),
+        "shown": {row["number"] for row in rows},
+        "refused": review.pair is None,
+    }
+
+
+def _colours(review: Review) -> dict[str, int]:
+    """A colour for each captured value, in the order in which forward binds them."""
+    names = dict.fromkeys(c.name for c in review.captures if c.kind != "helper")
+    if review.pair is not None:
+        inputs = {p.name for p in review.pair.params}
+        names |= dict.fromkeys(s.name for s in review.pair.saved if s.name != review.pair.branch)
+        names |= dict.fromkeys(s.name for f in review.forms for s in f.saved if s.name in inputs)
+    return {name: index % _COLOURS for index, name in enumerate(names)}
+
+
+def _origins(saved: Sequence[Saved], names: Mapping[str, int]) -> dict[str, str]:
+    """What stands for which captured value in a form: ``x_shape`` for ``x``, ``ctx.eps``."""
+    found = {name: name for name in names}
+    for one in saved:
+        origin = one.name if one.name in names else ""
+        for name in names:
+            if not origin and one.name.startswith(f"{name}_"):
+                origin = name
+        if origin:
+            found[one.name] = found[attribute(one)] = origin
+    return found
+
+
+def _form(form: Form, colours: Mapping[str, int]) -> dict[str, Any]:
+    marks: list[Mark] = []
+    if form.text:
+        functions = outermost(ast.parse(form.text))
+        rows = form.text.split("\n")
+        marks = list(names_in(functions, rows, _origins(form.saved, colours)))
+    lines = dict(enumerate(form.lines, 1))
+    return {
+        "name": form.name,
+        "about": _ABOUT[form.name],
+        "problems": form.problems,
+        "rows": [
+            {
+                "number": number,
+                "line": lines.get(number, 0),
+                "indent": _indent(row[0].text if row else ""),
+                "added": bool(row) and (not lines.get(number) or _is_saving(row)),
+                "html": html_of(row, colours),
+            }
+            for number, row in enumerate(pieces(form.text.rstrip("\n"), marks), 1)
+        ],
+    }
+
+
+def _is_saving(row: Sequence[Piece]) -> bool:
+    """``ctx.alpha = alpha``: written by s2s in front of the user's return."""
+    return "".join(p.text for p in row).lstrip().startswith("ctx")
+
+
+def _indent(text: str) -> int:
+    """How far a line is moved right, at most as far as the style sheet goes."""
+    return min(len(text) - len(text.lstrip(" ")), 40)
+
+
+def _source_rows(
+    review: Review, colours: Mapping[str, int], forms: Sequence[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """The user's lines, each with the first line of each form that comes from it."""
+    source = review.source
+    first, last = first_line(source), source.function.end_lineno or source.function.lineno
+    every = lines_of(source.text)
+    rows = every[first - 1 : last]
+    margin = min((len(r) - len(r.lstrip(" ")) for r in rows if r.strip()), default=0)
+    marks = [
+        Mark(m.line - first + 1, m.start - margin, m.end - margin, m.name)
+        for m in names_in([source.function], every, {n: n for n in colours}, whole=True)
+    ]
+    targets: list[tuple[str, dict[int, int]]] = []
+    for form in forms:
+        found: dict[int, int] = {}
+        for row in form["rows"]:
+            found.setdefault(row["line"], row["number"])
+        targets.append((form["name"], found))
+    text = "\n".join(row[margin:] for row in rows)
+    for number, row in enumerate(pieces(text, marks), first):
+        yield {
+            "number": number,
+            "to": [(name, found.get(number, 0)) for name, found in targets],
+            "indent": _indent(row[0].text if row else ""),
+            "html": html_of(row, colours),
+            "remarks": [(kind, p) for kind, p in _remarks(review) if p.span.line == number],
+        }
+
+
+def _remarks(review: Review) -> Iterator[tuple[str, Diagnostic]]:
+    """What is wrong, and then what may be, each with its class in the style sheet."""
+    yield from (("bad", problem) for problem in review.problems)
+    yield from (("doubt", problem) for problem in review.warnings)
+
+
+def _plan(review: Review, colours: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """What backward reads from outside itself, and what becomes of each in the eager form."""
+    eager = next((form for form in review.forms if form.name == "eager"), None)
+    if eager is None:
+        return
+    origins = _origins(eager.saved, colours)
+    kinds = {c.name: c for c in review.captures}
+    for saved in eager.saved:
+        origin = origins.get(saved.name, saved.name)
+        yield {
+            "name": saved.name,
+            "colour": colours.get(origin),
+            "from": _kind(review, kinds.get(origin), saved),
+            "line": kinds[origin].line if origin in kinds else 0,
+            "type": saved.type,
+            "kept": _KEPT[saved.keep],
+            "again": _AGAIN[saved.again],
+            "why": saved.why,
+        }
+
+
+def _kind(review: Review, capture: Capture | None, saved: Saved) -> str:
+    """What a saved value is to the user."""
+    if capture is not None:
+        return (
+            capture.kind if capture.name == saved.name else f"of the {capture.kind} {capture.name}"
+        )
+    pair = review.pair
+    if pair is not None and saved.name == pair.branch:
+        return "which backward was returned"
+    if pair is not None and saved.name in pair.arguments:
+        return "input" if any(p.name == saved.name for p in pair.params) else "from outside"
+    return "made in forward"
+
+
+# --- the index ------------------------------------------------------------------------------
+
+
+def _index(entries: Sequence[Entry], names: Sequence[str]) -> dict[str, Any]:
+    links = iter(names)
+    files = [
+        {
+            "file": entry.file,
+            "problems": entry.problems,
+            "functions": [
+                {
+                    "name": _plain(review.source.qualname),
+                    "href": next(links),
+                    "line": review.source.function.lineno,
+                    "problems": review.problems,
+                    "warnings": review.warnings,
+                    "saved": list(_plan(review, _colours(review))),
+                    "missing": [form.name for form in review.forms if form.problems],
+                }
+                for review in entry.reviews
+            ],
+        }
+        for entry in entries
+        if entry.reviews or entry.problems
+    ]
+    reviews = [review for entry in entries for review in entry.reviews]
+    every = [(entry, review) for entry in entries for review in entry.reviews]
+    return {
+        "files": files,
+        "to_look_at": [
+            {"kind": kind, "href": f"{name}#L{p.span.line}", "file": entry.file, "problem": p}
+            | {"name": _plain(review.source.qualname)}
+            for kind in ("bad", "doubt")
+            for (entry, review), name in zip(every, names)
+            for which, p in _remarks(review)
+            if which == kind
+        ],
+        "count": len(reviews),
+        "read": len(entries),
+        "refused": sum(review.pair is None for review in reviews),
+        "doubtful": sum(bool(review.warnings) for review in reviews),
+        "unread": sum(len(entry.problems) for entry in entries),
+    }
