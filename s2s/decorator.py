@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import linecache
+import builtins
 import os
 import types
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
+import torch
+
+from . import cache
 from .errors import GradientWarning, TransformError, diagnostic, render_one
 from .ir import Rule, Span
-from .pipeline import read
-from .reference import autograd_function
-from .runtime import Compiled, Prepared
-from .source import from_function
-from .warn import warnings_for
+from .prepare import Prepared
+from .runtime import Compiled
+from .source import fingerprint, from_code, module_name, text_of
 
 __all__ = ["autograd_script", "source"]
 
@@ -49,6 +50,8 @@ def autograd_script(fn: Any = None) -> Any:
         if isinstance(fn, kind):
             return kind(autograd_script(fn.__func__))
     if os.environ.get("S2S_REFERENCE", "") not in ("", "0"):
+        from .reference import autograd_function
+
         return autograd_function(fn)
     _refuse_wrapped(fn)
     compiled = Compiled(
@@ -68,24 +71,54 @@ def _prepared(fn: types.FunctionType) -> Prepared:
     """Read once what stands once in the text: a factory's second product costs a tenth."""
     code = fn.__code__
     key = (code, code.co_filename, fn.__module__, fn.__qualname__)
-    linecache.checkcache(code.co_filename)
-    lines = linecache.getlines(code.co_filename, fn.__globals__)
+    lines = text_of(fn)
     known = _PREPARED.get(key)
     if known is None or known[0] is not lines:
         while len(_PREPARED) >= 256:
             del _PREPARED[next(iter(_PREPARED))]
-        rule = read(from_function(fn))
-        _warn(rule, fn.__globals__)
-        known = _PREPARED[key] = (lines, Prepared(rule))
+        prepared = _read(code, lines, module_name(fn.__module__ or ""), fn.__qualname__)
+        _warn(prepared, fn)
+        known = _PREPARED[key] = (lines, prepared)
     return known[1]
 
 
-def _warn(rule: Rule, scope: dict[str, Any]) -> None:
+def _read(code: types.CodeType, lines: list[str], module: str, qualname: str) -> Prepared:
+    """The function, out of the cache or out of its file: everything that it depends on is here."""
+
+    def read() -> Rule:
+        from . import pipeline
+
+        return pipeline.read(from_code(code, "".join(lines), module, qualname))
+
+    versions = (cache.versions(), str(torch.__version__))
+    place = (code.co_filename, module, qualname, fingerprint(code))
+    return Prepared(read, cache.digest(*versions, _digest(lines), *place))
+
+
+# the file read last: the functions in it ask one after the other
+_DIGEST: list[tuple[list[str], str]] = []
+
+
+def _digest(lines: list[str]) -> str:
+    if not _DIGEST or _DIGEST[0][0] is not lines:
+        _DIGEST[:] = [(lines, cache.digest(*lines))]
+    return _DIGEST[0][1]
+
+
+def _warn(prepared: Prepared, fn: types.FunctionType) -> None:
     """At the user's line, as if it stood there; shown once, as the filters say."""
-    registry = scope.setdefault("__warningregistry__", {})
-    for problem in warnings_for(rule, scope):
+    scope = fn.__globals__
+    found = prepared.interface.warnings
+    unbound = [n for n in prepared.interface.unbound if n not in scope]
+    if not all(hasattr(builtins, name) for name in unbound):
+        from .warn import warnings_for
+
+        found = warnings_for(prepared.rule, scope)
+    registry = scope.setdefault("__warningregistry__", {}) if found else {}
+    for problem in found:
         text, place = render_one(problem), (problem.span.file, problem.span.line)
-        warnings.warn_explicit(text, GradientWarning, *place, rule.source.module, registry)
+        module = module_name(fn.__module__ or "")
+        warnings.warn_explicit(text, GradientWarning, *place, module, registry)
 
 
 def source(f: Callable[..., Any], form: str = "eager") -> str:
@@ -146,7 +179,9 @@ def _annotations(fn: types.FunctionType) -> dict[str, Any]:
 def _lazy_pair(compiled: Compiled) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The lifted pair; its text is made at the first call."""
 
-    position = next((i for i, p in enumerate(compiled.pair.params) if p.kind == "variadic"), None)
+    position = next(
+        (i for i, p in enumerate(compiled.interface.params) if p.kind == "variadic"), None
+    )
 
     def forward(*args: Any, **keywords: Any) -> Any:
         if position is not None:  # the text takes *tensors as a list
@@ -156,8 +191,8 @@ def _lazy_pair(compiled: Compiled) -> tuple[Callable[..., Any], Callable[..., An
     def backward(*args: Any, **keywords: Any) -> Any:
         return compiled.pair_functions[1](*args, **keywords)
 
-    forward.__name__ = forward.__qualname__ = f"{compiled.pair.name}_forward"
-    backward.__name__ = backward.__qualname__ = f"{compiled.pair.name}_backward"
+    forward.__name__ = forward.__qualname__ = f"{compiled.name}_forward"
+    backward.__name__ = backward.__qualname__ = f"{compiled.name}_backward"
     forward.__doc__ = "The lifted forward: `inputs -> (outputs, saved)`."
     backward.__doc__ = "The lifted backward: `(grad_outputs, *saved) -> gradients`."
     return forward, backward

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import ast
 import functools
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import libcst as cst
+if TYPE_CHECKING:  # calling what has been compiled takes these values, and no trees
+    import libcst as cst
 
 __all__ = [
+    "CELLS",
     "LISTS",
     "Backward",
     "Capture",
     "Constant",
     "Diagnostic",
     "Emitted",
+    "Interface",
     "Output",
     "Pair",
     "Param",
@@ -38,6 +42,22 @@ __all__ = [
 CaptureKind = Literal["input", "output", "intermediate", "constant", "helper"]
 ParamKind = Literal["positional-only", "positional", "variadic", "keyword-only", "keywords"]
 LISTS = ("List[Tensor]", "List[Optional[Tensor]]")
+
+# what `bind` in the text of the call form takes: the parts that loading fills in
+CELLS = (
+    "is_dynamo_compiling",
+    "compiler",
+    "is_tracing",
+    "is_grad_enabled",
+    "transforms_active",
+    "autocast_active",
+    "forward_ad",
+    "fx",
+    "Tensor",
+    "s2s",
+    "run",
+    "apply",
+)
 Keep = Literal["tensor", "tensors", "plain", "either"]
 Save = Literal["least", "auto", "all"]
 
@@ -216,31 +236,14 @@ class Saved:
     value: str | None = None  # what forward hands over under this name, if not that name
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """The lifted function: forward returns ``outputs, (saved...)``, backward takes both apart."""
+class _Called:
+    """How forward is called: what a pair and its interface can both be asked."""
 
-    name: str
-    source: Source = field(repr=False)
+    __slots__ = ()
     params: tuple[Param, ...]
     constants: tuple[Constant, ...]
     outputs: tuple[Output, ...]
     single: bool
-    container: str
-    forward: tuple[Stmt, ...]
-    grads: tuple[str, ...]
-    backward: tuple[Stmt, ...]
-    saved: tuple[Saved, ...]
-    imports: tuple[str, ...]
-    torch: str
-    taken: frozenset[str]  # names that generated code may not use
-    dirty: tuple[str, ...] = ()
-    comments: tuple[cst.EmptyLine, ...] = ()
-    header: cst.TrailingWhitespace | None = None
-    branch: str | None = None  # the saved number of the backward that a call returned
-    helpers: tuple[Stmt, ...] = ()  # functions in front of forward, for TorchScript
-    save: Save = "auto"
-    recompute: tuple[str, ...] = ()
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -266,6 +269,44 @@ class Pair:
         own = {p.name for p in self.params if not p.bound}
         return tuple(name in own for name in self.arguments)
 
+    @property
+    def scripted_order(self) -> tuple[Param, ...]:
+        """The parameters that the function for TorchScript takes by position."""
+        by_name = [p for p in self.params if p.kind == "keyword-only" and p.default is not None]
+        return (*(p for p in self.params if p.kind != "keyword-only"), *by_name)
+
+    @property
+    def list_output(self) -> bool:
+        """The only output is a list of tensors, as long as it happens to be."""
+        return self.single and self.outputs[0].type in LISTS
+
+
+@dataclass(frozen=True, slots=True)
+class Pair(_Called):
+    """The lifted function: forward returns ``outputs, (saved...)``, backward takes both apart."""
+
+    name: str
+    source: Source = field(repr=False)
+    params: tuple[Param, ...]
+    constants: tuple[Constant, ...]
+    outputs: tuple[Output, ...]
+    single: bool
+    container: str
+    forward: tuple[Stmt, ...]
+    grads: tuple[str, ...]
+    backward: tuple[Stmt, ...]
+    saved: tuple[Saved, ...]
+    imports: tuple[str, ...]
+    torch: str
+    taken: frozenset[str]  # names that generated code may not use
+    dirty: tuple[str, ...] = ()
+    comments: tuple[cst.EmptyLine, ...] = ()
+    header: cst.TrailingWhitespace | None = None
+    branch: str | None = None  # the saved number of the backward that a call returned
+    helpers: tuple[Stmt, ...] = ()  # functions in front of forward, for TorchScript
+    save: Save = "auto"
+    recompute: tuple[str, ...] = ()
+
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
@@ -276,6 +317,35 @@ class Emitted:
     file: str
     names: tuple[str, ...]
     lines: tuple[int, ...] = ()
+    extra: int = 0  # values that the class returns behind the outputs, for autograd alone
+
+
+@dataclass(frozen=True, slots=True)
+class Interface(_Called):
+    """What it takes to call a compiled function: what is not in the texts, and no trees."""
+
+    name: str
+    torch: str
+    params: tuple[Param, ...]
+    constants: tuple[Constant, ...]
+    outputs: tuple[Output, ...]
+    single: bool
+    dirty: tuple[str, ...]
+    saved: tuple[str, ...]
+    unclear: tuple[tuple[str, str], ...]  # saved, perhaps on ctx: the names, the attributes there
+    watched: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]  # outside values: attribute paths
+    operator: str  # its name in torch.ops.s2s
+    schema: str | None
+    positional: tuple[str, ...]  # of the operator's arguments
+    by_name: tuple[str, ...]
+    fresh: bool  # the outputs surely share no memory with anything
+    warnings: tuple[Diagnostic, ...] = ()
+    unbound: tuple[str, ...] = ()  # names that the file does not bind: builtins, or mistakes
+
+    def handed_over(self, literals: Collection[str]) -> tuple[str, ...]:
+        """What the TorchScript form hands from forward to backward: not what it writes down."""
+        known = {c.name for c in self.constants if c.literal is not None}
+        return tuple(name for name in self.saved if name not in known and name not in literals)
 
 
 @dataclass(frozen=True, slots=True)

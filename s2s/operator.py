@@ -13,9 +13,6 @@ from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 from torch._guards import TracingContext
 from torch.autograd import forward_ad
 
-from .check import surely_fresh
-from .emit.layout import is_list_output
-from .emit.op import operator_name, schema, schema_order, without_schema
 from .errors import TransformError, diagnostic
 
 if TYPE_CHECKING:
@@ -42,11 +39,10 @@ def define(compiled: Compiled) -> Any:
     The full name holds the module's, so that a saved program can never find another function
     under it. ``torch.ops.s2s.<function>`` stands for it as long as one module defines such a name.
     """
-    pair = compiled.pair
-    signature = schema(pair)
+    signature = compiled.interface.schema
     if signature is None:
         return None
-    name = operator_name(pair)
+    name = compiled.interface.operator
     text = signature + compiled.text("eager").text
     known = _LIBRARIES.get(name)
     if known is not None:
@@ -65,7 +61,7 @@ def define(compiled: Compiled) -> Any:
     torch.library.register_fake(f"s2s::{name}", plain, lib=library)
     kernel = _batched_kernel(compiled, defaults)
     library.impl(name, kernel, "FuncTorchBatched", with_keyset=True)
-    _alias(pair.name, name)
+    _alias(compiled.name, name)
     return overload
 
 
@@ -93,11 +89,11 @@ def _kernels(
     compiled: Compiled, defaults: dict[str, Any]
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     order = _order(compiled)
-    fresh = surely_fresh(compiled.rule)
+    fresh = compiled.interface.fresh
     count = len(order)
     rest = tuple(defaults[name] for name in order)
-    same_order = tuple(order) == compiled.pair.arguments and not compiled.pair.listed
-    run, apply = compiled.run, compiled.apply
+    same_order = tuple(order) == compiled.arguments and not compiled.interface.listed
+    apply = compiled.apply
 
     def arguments(args: tuple[Any, ...], keywords: dict[str, Any]) -> Sequence[Any]:
         """Every argument of forward: the dispatcher leaves out those that equal their default."""
@@ -108,7 +104,7 @@ def _kernels(
 
     def plain(*args: Any, **keywords: Any) -> Any:
         args = arguments(args, keywords)  # type: ignore[assignment]
-        out = run(*args)
+        out = compiled.run(*args)
         return out if fresh else _apart(out, args)
 
     def differentiable(*args: Any, **keywords: Any) -> Any:
@@ -124,7 +120,7 @@ def _kernels(
         elif _dispatch_modes():  # a tracer wants to see the operator, not what it does
             return compiled.below(*args)
         else:
-            out = run(*args)
+            out = compiled.run(*args)
         return out if fresh else _apart(out, args)
 
     change = _outward(compiled)
@@ -135,9 +131,10 @@ def _kernels(
 
 def _outward(compiled: Compiled) -> Callable[[Any], Any] | None:
     """From what forward returns to what the schema says: ``Tensor[]``, or one output alone."""
-    if is_list_output(compiled.pair):
+    interface = compiled.interface
+    if interface.list_output:
         return list
-    if len(compiled.pair.outputs) == 1 and not compiled.pair.single:
+    if len(interface.outputs) == 1 and not interface.single:
         return operator_module.itemgetter(0)
     return None
 
@@ -167,24 +164,23 @@ def _apart(out: Any, args: Sequence[Any]) -> Any:
 
 def _order(compiled: Compiled) -> list[str]:
     """The names of the operator's arguments."""
-    first, by_name = schema_order(compiled.pair)
-    return [*first, *by_name]
+    return [*compiled.interface.positional, *compiled.interface.by_name]
 
 
 def _flat(compiled: Compiled, given: dict[str, Any]) -> list[Any]:
     """Forward's arguments, the tensors of a list one by one."""
-    pair = compiled.pair
-    alone = [given[name] for name in pair.arguments if name != pair.listed]
-    return [*alone, *given[pair.listed]] if pair.listed else alone
+    listed = compiled.interface.listed
+    alone = [given[name] for name in compiled.arguments if name != listed]
+    return [*alone, *given[listed]] if listed else alone
 
 
 def named(compiled: Compiled, args: Sequence[Any]) -> dict[str, Any]:
     """Forward's arguments by name, a list put together again."""
-    pair = compiled.pair
-    alone = [name for name in pair.arguments if name != pair.listed]
+    listed = compiled.interface.listed
+    alone = [name for name in compiled.arguments if name != listed]
     given = dict(zip(alone, args))
-    if pair.listed:
-        given[pair.listed] = list(args[len(alone) :])
+    if listed:
+        given[listed] = list(args[len(alone) :])
     return given
 
 
@@ -193,10 +189,10 @@ def call(compiled: Compiled, args: Sequence[Any]) -> Any:
     if compiled.op is None:
         raise no_operator(compiled)
     given = named(compiled, args)
-    pair = compiled.pair
-    first, by_name = schema_order(pair)
-    out = compiled.op(*(given[n] for n in first), **{n: given[n] for n in by_name})
-    one = len(pair.outputs) == 1 and not pair.single
+    interface = compiled.interface
+    by_name = {name: given[name] for name in interface.by_name}
+    out = compiled.op(*(given[name] for name in interface.positional), **by_name)
+    one = len(interface.outputs) == 1 and not interface.single
     return (out,) if one else out
 
 
@@ -220,7 +216,7 @@ def _batched_kernel(compiled: Compiled, defaults: dict[str, Any]) -> Callable[..
         change = _outward(compiled)
         if change is not None:
             return change(wrapped)
-        return wrapped[0] if compiled.pair.single else wrapped
+        return wrapped[0] if compiled.interface.single else wrapped
 
     return batched
 
@@ -243,6 +239,8 @@ def _as_called() -> Any:
 
 def no_operator(compiled: Compiled) -> TransformError:
     """Why a function cannot be called from scripted or exported programs."""
+    from .emit.op import without_schema
+
     source = compiled.rule.source
     pair = compiled.pair
     odd = without_schema(pair)

@@ -30,7 +30,7 @@ from .passes.unnest_walrus import unnest_walrus
 from .passes.unroll_comprehensions import unroll_comprehensions
 from .verify import verify
 
-__all__ = ["FORMS", "emit", "lift", "printed", "read", "saved_names", "stages"]
+__all__ = ["FORMS", "emit", "lift", "printed", "read", "stages"]
 
 Pass = Callable[[Pair], Pair]
 
@@ -102,9 +102,3 @@ def printed(
     if form == "torchscript":
         return emit_torchscript(final, types, literals)
     return {"eager": emit_eager, "func": emit_func, "op": emit_op}[form](final)
-
-
-def saved_names(pair: Pair, literals: Mapping[str, str]) -> tuple[str, ...]:
-    """What the TorchScript form hands from forward to backward: not what it writes down."""
-    known = {c.name for c in pair.constants if c.literal is not None} | set(literals)
-    return tuple(s.name for s in pair.saved if s.name not in known)

@@ -19,29 +19,16 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.fx import _symbolic_trace
 
-from . import load, operator, pipeline, scripted
-from .emit.call import CELLS, emit_call, scripted_order, watched
-from .emit.eager import attribute, hidden
-from .emit.func import extra_outputs
+from . import load, operator, scripted
 from .errors import TransformError
-from .ir import Emitted, Pair, Rule
-from .parse import retyped
+from .ir import CELLS, Emitted, Pair, Rule
+from .prepare import Prepared
 
-__all__ = ["Compiled", "Prepared"]
+__all__ = ["Compiled"]
 
 _transforms_active = torch._C._are_functorch_transforms_active
 _Transform = torch._C._functorch.TransformType
 _Apply = Callable[..., Any]
-
-
-class Prepared:
-    """What does not depend on the values around a function: all products of a factory share it."""
-
-    def __init__(self, rule: Rule) -> None:
-        self.rule = rule
-        self.pair = pipeline.lift(rule)
-        self.texts: dict[str, Emitted] = {}
-        self.finals: dict[str, Pair] = {}
 
 
 class Compiled:
@@ -58,20 +45,30 @@ class Compiled:
         cells: Mapping[str, types.CellType],
         defaults: tuple[tuple[Any, ...] | None, dict[str, Any] | None],
     ) -> None:
-        self.rule = prepared.rule
-        self.pair = prepared.pair
+        self.prepared = prepared
+        self.interface = prepared.interface
+        self.name = prepared.interface.name
+        self.arguments = prepared.interface.arguments
         self.scope = scope
         self.cells = cells
         self.defaults = defaults
         self.texts: dict[str, Emitted] = {}
-        self._prepared = prepared
         self.script_error: TransformError | None = None
         self.variants: dict[tuple[str, ...], Compiled] = {}
         self.Function: type[torch.autograd.Function] = self._made("eager")[0]
-        self.run: _Apply = self._made("op")[0]
-        self.apply = self._stripped(_single_level(self.Function), self._hidden("eager"))
+        self.apply = self._stripped(_single_level(self.Function), self._extra("eager"))
         self.module = Constants(self)
         self.function = self._call()
+
+    @property
+    def rule(self) -> Rule:
+        """What the user wrote; read again where all else came from the cache."""
+        return self.prepared.rule
+
+    @property
+    def pair(self) -> Pair:
+        """The lifted pair."""
+        return self.prepared.pair
 
     # --- texts ------------------------------------------------------------------------------
 
@@ -83,41 +80,34 @@ class Compiled:
         return self.texts[form]
 
     def _printed(self, form: str) -> Emitted:
-        if form == "torchscript":  # it writes down what outside names are now
-            return scripted.typed(self)
-        known = self._prepared.texts
-        if form not in known:
-            call = form == "call"
-            known[form] = emit_call(self.pair) if call else pipeline.printed(self.final(form), form)
-        return known[form]
-
-    def final(self, form: str) -> Pair:
-        """The pair that a form is printed from."""
-        if form not in self._prepared.finals:
-            self._prepared.finals[form] = pipeline.stages(self.pair, form)[-1].pair
-        return self._prepared.finals[form]
+        # the TorchScript form writes down what outside names are now
+        return scripted.typed(self) if form == "torchscript" else self.prepared.text(form)
 
     def _made(self, form: str) -> tuple[Any, ...]:
         emitted = self.text(form)
-        made = load.load(emitted, self.scope, self.pair.torch, lazy=form == "torchscript")
+        made = load.load(emitted, self.scope, self.interface.torch, lazy=form == "torchscript")
         return tuple(made[name] for name in emitted.names)
 
-    def _hidden(self, form: str) -> int:
+    def _extra(self, form: str) -> int:
         """How many extra outputs a form's Function returns."""
-        if form == "func":
-            return len(extra_outputs(self.final(form)))
-        return len(hidden(self.final(form)))
+        return self.prepared.text(form).extra
 
     def _stripped(self, apply: _Apply, extra: int) -> _Apply:
         """``apply`` without the extra outputs."""
         if not extra:
             return apply
-        count = len(self.pair.outputs)
-        if self.pair.single:
+        count = len(self.interface.outputs)
+        if self.interface.single:
             return lambda *args: apply(*args)[0]
         return lambda *args: apply(*args)[:count]
 
     # --- the forms --------------------------------------------------------------------------
+
+    @functools.cached_property
+    def run(self) -> _Apply:
+        """Forward alone, for calls that ask for no gradient."""
+        function: _Apply = self._made("op")[0]
+        return function
 
     @functools.cached_property
     def Func(self) -> type[torch.autograd.Function]:
@@ -128,7 +118,7 @@ class Compiled:
     @functools.cached_property
     def func_apply(self) -> _Apply:
         """The func form through ``torch.func``'s own dispatch."""
-        return self._stripped(self.Func.apply, self._hidden("func"))
+        return self._stripped(self.Func.apply, self._extra("func"))
 
     @functools.cached_property
     def pair_functions(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -143,7 +133,7 @@ class Compiled:
     @functools.cached_property
     def autocast_apply(self) -> _Apply:
         """The eager form whose backward runs under the autocast state of its forward."""
-        return self._stripped(_single_level(_under_autocast(self.Function)), self._hidden("eager"))
+        return self._stripped(_single_level(_under_autocast(self.Function)), self._extra("eager"))
 
     @functools.cached_property
     def op(self) -> Any:
@@ -155,7 +145,7 @@ class Compiled:
         if _transforms_active():
             return self._at_level(*args)
         if forward_ad._current_level >= 0:
-            return self._stripped(_single_level(self.Func), self._hidden("func"))(*args)
+            return self._stripped(_single_level(self.Func), self._extra("func"))(*args)
         if not _asks(args):
             return self.run(*args)
         if torch._C._is_any_autocast_enabled():
@@ -166,12 +156,12 @@ class Compiled:
         """The operator at one of functorch's levels: a node there, and the operator again below."""
         if forward_ad._current_level >= 0:
             raise RuntimeError(
-                f"{self.pair.name}: no forward mode through the operator under function transforms "
+                f"{self.name}: no forward mode through the operator under function transforms "
                 "or torch.compile; call the function itself, outside torch.compile"
             )
         if not _asks(args):
             return self.below(*args)
-        if not self._hidden("func"):
+        if not self._extra("func"):
             with enable_single_level_autograd_function():
                 return _single_level(self.LevelFunc)(*args)
         inner = [torch._C._functorch.get_unwrapped(t) for t in args if _is_wrapped(t)]
@@ -180,7 +170,7 @@ class Compiled:
         deeper = sum(i.key() != vmap for i in stack) > 1
         if deeper or any(t.requires_grad for t in inner):
             raise RuntimeError(
-                f"{self.pair.name}: what it draws at random, or computes in a way that cannot be "
+                f"{self.name}: what it draws at random, or computes in a way that cannot be "
                 "seen, is not handed through the operator to several levels of derivatives; call "
                 "the function itself, outside torch.compile"
             )
@@ -208,9 +198,9 @@ class Compiled:
 
     def recorded(self, *args: Any) -> Any:
         """The operator in a graph that someone may differentiate, or be differentiating."""
-        if self._hidden("func"):
+        if self._extra("func"):
             raise RuntimeError(
-                f"{self.pair.name}: what it draws at random, or computes in a way that cannot be "
+                f"{self.name}: what it draws at random, or computes in a way that cannot be "
                 "seen, is lost in a recorded graph. Record it with inputs that need no gradient"
             )
         return _single_level(self.LevelFunc)(*args)
@@ -221,7 +211,7 @@ class Compiled:
         """The func form over a batch: its outputs, and where the batch is in each."""
         if not _transforms_active() and operator.recorded_for_later():
             raise RuntimeError(
-                f"{self.pair.name}: a recorded graph holds vmap of it without its rule. Record its "
+                f"{self.name}: a recorded graph holds vmap of it without its rule. Record its "
                 "gradient as well, or train the exported program as it is, not decomposed"
             )
         function = vmapify_autograd_function(self.Func, dims, size, randomness)
@@ -232,14 +222,21 @@ class Compiled:
         outputs, placed = unpack_outputs(returned)
         if isinstance(outputs, Tensor):
             outputs, placed = (outputs,), (placed[0] if isinstance(placed, tuple) else placed,)
-        count = len(outputs) - self._hidden("func")
+        count = len(outputs) - self._extra("func")
         return tuple(outputs[:count]), tuple(placed[:count])
 
     # --- the function that users call -------------------------------------------------------
 
     def _call(self) -> types.FunctionType:
         emitted = self.text("call")
-        maker = load.load(emitted, self.scope, self.pair.torch, lazy=True)[emitted.names[0]]
+        torch_name = self.interface.torch
+        maker = load.load(emitted, self.scope, torch_name, lazy=True)[emitted.names[0]]
+
+        def run(*args: Any) -> Any:
+            """The first call that asks for no gradient puts the real one in its place."""
+            cell.cell_contents = self.run
+            return self.run(*args)
+
         parts = {
             "is_dynamo_compiling": torch.compiler.is_dynamo_compiling,
             "compiler": torch.compiler,
@@ -251,17 +248,21 @@ class Compiled:
             "fx": _symbolic_trace,
             "Tensor": Tensor,
             "s2s": self.module,
-            "run": self.run,
+            "run": run,
             "apply": self.apply,
         }
-        lifted = [c.name for c in self.pair.constants if c.lifted]
+        lifted = [c.name for c in self.interface.constants if c.lifted]
         made, stub = maker(*[None] * len(lifted), *(parts[name] for name in CELLS))
         positional, keywords = self.defaults
         function = self._with_cells(made, positional)
         function.__kwdefaults__ = keywords
-        plain = [p.name for p in self.pair.params if p.kind.startswith("positional")]
+        names = dict(zip(CELLS, emitted.names[1:]))
+        cell = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))[names["run"]]
+        params = self.interface.params
+        plain = [p.name for p in params if p.kind.startswith("positional")]
         values = dict(keywords or {}) | dict(zip(reversed(plain), reversed(positional or ())))
-        ordered = [values[p.name] for p in scripted_order(self.pair) if p.default is not None]
+        order = self.interface.scripted_order
+        ordered = [values[p.name] for p in order if p.default is not None]
         stub = self._with_cells(stub, tuple(ordered) or None)
 
         def prepare() -> types.FunctionType:
@@ -269,8 +270,8 @@ class Compiled:
             asked = sys._getframe(1).f_locals.get("obj", function)
             if asked is not function:  # functools.wraps has copied this attribute
                 raise RuntimeError(
-                    f"torch.jit.script cannot compile {self.pair.name} through a decorator above "
-                    "@autograd_script; call the inner function from scripted code"
+                    f"torch.jit.script cannot compile {self.name} through a decorator "
+                    "above @autograd_script; call the inner function from scripted code"
                 )
             return stub
 
@@ -291,7 +292,7 @@ class Compiled:
             return self.cells[name].cell_contents
         if name in self.scope:
             return self.scope[name]
-        raise NameError(f"name {name!r} is not defined (read by {self.pair.name})")
+        raise NameError(f"name {name!r} is not defined (read by {self.name})")
 
     def variant(self, args: tuple[Any, ...]) -> Compiled:
         """The same function for inputs that are not what their parameters seem to be.
@@ -299,13 +300,13 @@ class Compiled:
         ``f(x, 2.0)`` where nothing says that the second parameter may be a number, or a tensor for
         a parameter with a number as its default. Made once per combination.
         """
-        names = self.pair.arguments
-        fixed = {p.name for p in self.pair.params if p.bound or p.name == self.pair.listed}
+        names, listed = self.arguments, self.interface.listed
+        fixed = {p.name for p in self.interface.params if p.bound or p.name == listed}
         kinds = tuple("" if name in fixed else _kind(value) for name, value in zip(names, args))
         if kinds not in self.variants:
             given = {n: k for n, k in zip(names, kinds) if k}
-            rule = retyped(self.rule, given)
-            self.variants[kinds] = Compiled(Prepared(rule), self.scope, self.cells, self.defaults)
+            prepared = self.prepared.retyped(given)
+            self.variants[kinds] = Compiled(prepared, self.scope, self.cells, self.defaults)
         return self.variants[kinds]
 
 
@@ -387,11 +388,7 @@ class Constants(types.ModuleType):
 
     def __init__(self, compiled: Compiled) -> None:
         super().__init__("s2s")
-        paths: dict[str, list[tuple[str, ...]]] = {}
-        for value in watched(compiled.pair):
-            paths.setdefault(value.name, []).append(value.path)
         self.__dict__["_compiled"] = compiled
-        self.__dict__["_paths"] = tuple(paths.items())
         self.__dict__["transformed"] = _transformed(compiled)
         self.__dict__["holds_tensor"] = holds_tensor
 
@@ -411,12 +408,12 @@ class Constants(types.ModuleType):
         if torch.is_grad_enabled():
             refuse_nested(compiled, args)
         chosen = compiled.variant(args)
-        if chosen.pair.params == compiled.pair.params:  # nothing to change: a list without tensors
+        if chosen.interface.params == compiled.interface.params:  # a list without tensors
             return compiled.differentiable(*args)
         given = operator.named(compiled, args)
         positional: list[Any] = []
         keywords: dict[str, Any] = {}
-        for param in compiled.pair.params:
+        for param in compiled.interface.params:
             if param.kind == "keyword-only":
                 keywords[param.name] = given[param.name]
             elif param.kind == "variadic":
@@ -432,10 +429,10 @@ class Constants(types.ModuleType):
     def outputs(self, value: Any) -> Any:
         """Outputs whose type the text did not tell: tensors, or an error."""
         compiled: Compiled = self.__dict__["_compiled"]
-        for one in (value,) if compiled.pair.single else value:
+        for one in (value,) if compiled.interface.single else value:
             if not isinstance(one, Tensor) and holds_tensor(one):
                 raise TypeError(
-                    f"{compiled.pair.name} returned a {type(one).__name__} of tensors as one of "
+                    f"{compiled.name} returned a {type(one).__name__} of tensors as one of "
                     "its outputs; autograd would detach them. Return a tuple of tensors"
                 )
         return value
@@ -444,13 +441,13 @@ class Constants(types.ModuleType):
         """The outputs, once it is sure that no tensor hides in what is kept on ctx: in a dict, say,
         where autograd does not see it."""
         compiled: Compiled = self.__dict__["_compiled"]
-        outputs = (value,) if compiled.pair.single else value
+        outputs = (value,) if compiled.interface.single else value
         nodes = [t.grad_fn for t in outputs if isinstance(t, Tensor) and t.grad_fn is not None]
-        for saved in compiled.pair.saved if nodes else ():
-            found = getattr(nodes[0], attribute(saved), None) if saved.keep == "either" else None
-            if saved.name not in compiled.pair.arguments and holds_tensor(found):
+        for name, attribute in compiled.interface.unclear if nodes else ():
+            found = getattr(nodes[0], attribute, None)
+            if holds_tensor(found):
                 raise RuntimeError(
-                    f"backward of {compiled.pair.name} reads {saved.name}, a "
+                    f"backward of {compiled.name} reads {name}, a "
                     f"{type(found).__name__} with tensors in it, which autograd cannot keep. "
                     "Bind the tensors that backward needs to names of their own"
                 )
@@ -462,9 +459,10 @@ class Constants(types.ModuleType):
 
     def refuse_trainable(self, *values: Any) -> None:
         """Tensors from outside the function are constants: one that requires grad is refused."""
-        for (name, paths), value in zip(self.__dict__["_paths"], values):
+        compiled: Compiled = self.__dict__["_compiled"]
+        for (name, paths), value in zip(compiled.interface.watched, values):
             for path in paths:
-                _refuse_trainable(self.__dict__["_compiled"], name, path, value)
+                _refuse_trainable(compiled, name, path, value)
 
 
 def _refuse_trainable(compiled: Compiled, name: str, path: tuple[str, ...], value: Any) -> None:
@@ -483,7 +481,7 @@ def _refuse_trainable(compiled: Compiled, name: str, path: tuple[str, ...], valu
             trained = False
         if trained:
             raise RuntimeError(
-                f"{compiled.pair.name} reads {where} from outside, and it requires grad: "
+                f"{compiled.name} reads {where} from outside, and it requires grad: "
                 "backward would give it no gradient. Pass it to the function as an argument"
             )
 
@@ -515,16 +513,16 @@ def holds_tensor(value: Any) -> bool:
 def refuse_nested(compiled: Compiled, args: tuple[Any, ...]) -> None:
     """Collections of tensors that require grad would be detached: an error."""
     for name, value in operator.named(compiled, args).items():
-        if name == compiled.pair.listed or isinstance(value, Tensor):
+        if name == compiled.interface.listed or isinstance(value, Tensor):
             continue
         if isinstance(value, Iterator):
             raise TypeError(
-                f"{compiled.pair.name}: {name} is an iterator, and what it gives cannot be looked "
+                f"{compiled.name}: {name} is an iterator, and what it gives cannot be looked "
                 "at beforehand. Pass a list"
             )
         if any(t.requires_grad for t in tensors_in(value)):
             raise TypeError(
-                f"{compiled.pair.name}: {name} is a {type(value).__name__} of tensors, and one of "
+                f"{compiled.name}: {name} is a {type(value).__name__} of tensors, and one of "
                 "them requires grad; gradients cannot flow through it. Annotate it as "
                 "List[Tensor], or pass the tensors one by one"
             )
@@ -551,7 +549,13 @@ def _recorded() -> bool:
     return _symbolic_trace._is_fx_tracing_flag or _Transform.Functionalize in transforms
 
 
-@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+def _constant_for_dynamo(fn: _Apply) -> _Apply:
+    """``torch._dynamo.assume_constant_result``, without the seconds that importing Dynamo takes."""
+    fn._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return fn
+
+
+@_constant_for_dynamo
 def _traces_ahead() -> bool:
     """Does the backend that Dynamo compiles for trace backward beforehand, in AOTAutograd?
 
@@ -575,25 +579,32 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
     is_compiling = torch.compiler.is_compiling
     is_exporting = torch.compiler.is_exporting
     cls: Any = compiled.Function
-    extra = compiled._hidden("eager")
+    extra = compiled._extra("eager")
 
-    plain = compiled.pair.params_of("Tensor"), compiled.pair.params_of("Optional[Tensor]")
+    interface = compiled.interface
+    plain = interface.params_of("Tensor"), interface.params_of("Optional[Tensor]")
 
-    @torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+    @_constant_for_dynamo
     def why_no_operator() -> str:
         return str(operator.no_operator(compiled))
 
-    outside: _Apply = torch.compiler.disable(  # type: ignore[no-untyped-call]
-        compiled.apply,
-        reason=f"{compiled.pair.name} has no operator, and without one this backend would drop its "
-        'second derivative: use backend="inductor" or "aot_eager", or fullgraph=False',
-    )
+    made_for_dynamo = types.SimpleNamespace()
+
+    @_constant_for_dynamo
+    def make_outside() -> bool:
+        why = (
+            f"{compiled.name} has no operator, and without one this backend would drop its second "
+            'derivative: use backend="inductor" or "aot_eager", or fullgraph=False'
+        )
+        outside = torch.compiler.disable(compiled.apply, reason=why)  # type: ignore[no-untyped-call]
+        made_for_dynamo.outside = outside
+        return True
 
     def transformed(*args: Any) -> Any:
         if is_compiling():
-            if compiled.pair.dirty:
+            if compiled.interface.dirty:
                 raise RuntimeError(
-                    f"{compiled.pair.name} changes an input in place: torch.compile would drop its "
+                    f"{compiled.name} changes an input in place: torch.compile would drop its "
                     "gradient. Return a new tensor, or call it under torch.compiler.disable"
                 )
             # Dynamo would ask for the gradients of extra outputs
@@ -605,17 +616,18 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
                 return cls.apply(*args)
             if compiled.op is not None:
                 return operator.call(compiled, args)
-            return outside(*args)
-        if compiled.pair.dirty:
+            make_outside()
+            return made_for_dynamo.outside(*args)
+        if compiled.interface.dirty:
             raise RuntimeError(
-                f"{compiled.pair.name} changes an input in place: it has no form for function "
+                f"{compiled.name} changes an input in place: it has no form for function "
                 "transforms and forward-mode AD. Return a new tensor instead"
             )
         if _recorded():
             return operator.call(compiled, args)
         if _nested_forward_mode():
             raise RuntimeError(
-                f"{compiled.pair.name}: forward mode over forward mode drops the rule of a custom "
+                f"{compiled.name}: forward mode over forward mode drops the rule of a custom "
                 "function in PyTorch; use jacfwd over jacrev, or jacrev twice"
             )
         for index in (*plain[0], *plain[1]):
@@ -623,10 +635,10 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
             if not isinstance(given, Tensor) and (given is not None or index in plain[0]):
                 refuse_nested(compiled, args)  # no tensor where one was expected: f(x, 3.0)
                 return compiled.variant(args).module.transformed(*args)
-        for name, value in zip(compiled.pair.arguments, args):
+        for name, value in zip(compiled.arguments, args):
             if not isinstance(value, Tensor) and holds_tensor(value):
                 raise TypeError(
-                    f"{compiled.pair.name}: {name} is a {type(value).__name__} with tensors in it; "
+                    f"{compiled.name}: {name} is a {type(value).__name__} with tensors in it; "
                     "function transforms cannot see them. Pass the tensors one by one"
                 )
         return compiled.func_apply(*args)

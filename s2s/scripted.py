@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import load, pipeline
+from . import load
 from .errors import TransformError, diagnostic
 from .ir import Emitted
 
@@ -56,12 +56,12 @@ def typed(compiled: Compiled) -> Emitted:
     """The TorchScript text with the types that TorchScript finds in it; where it cannot compile
     the function, the text with the types that the source tells."""
     literals = _literals(compiled)
-    plain = pipeline.emit(compiled.pair, "torchscript", literals=literals)
+    types: dict[str, str] | None = None
     try:
-        return pipeline.emit(compiled.pair, "torchscript", _found(compiled, literals), literals)
+        types = _found(compiled, literals)
     except TransformError as error:
         compiled.script_error = error
-        return plain
+    return compiled.prepared.text("torchscript", types, literals)
 
 
 def _found(compiled: Compiled, literals: dict[str, str]) -> dict[str, str]:
@@ -69,14 +69,14 @@ def _found(compiled: Compiled, literals: dict[str, str]) -> dict[str, str]:
     none = {"forward ->": "-", "backward ->": "-"}
     found: dict[str, str] = {}
     for index, which in enumerate(("forward ->", "backward ->")):
-        emitted = load.register(pipeline.emit(compiled.pair, "torchscript", none | found, literals))
-        made = load.load(emitted, compiled.scope, compiled.pair.torch, lazy=True)
+        emitted = load.register(compiled.prepared.text("torchscript", none | found, literals))
+        made = load.load(emitted, compiled.scope, compiled.interface.torch, lazy=True)
         function = made[emitted.names[index]]
         kind = script(compiled, emitted, function).schema.returns[0].type
         load.forget(emitted)
         found[which] = _spelled(kind)
         if which == "forward ->":
-            kept = pipeline.saved_names(compiled.pair, literals)
+            kept = compiled.interface.handed_over(literals)
             found |= {n: _spelled(t) for n, t in zip(kept, kind.elements()[1].elements())}
     return found
 
@@ -92,7 +92,7 @@ def _spelled(kind: Any) -> str:
 def _literals(compiled: Compiled) -> dict[str, str]:
     """Outside names whose values can be written down."""
     found = {}
-    for constant in compiled.pair.constants:
+    for constant in compiled.interface.constants:
         try:
             text = _literal(compiled.constant(constant.name))
         except (NameError, ValueError):
@@ -135,7 +135,7 @@ def _moved(compiled: Compiled, emitted: Emitted, error: Exception) -> TransformE
     problem = diagnostic(
         "S2S301",
         span,
-        f"TorchScript cannot compile {compiled.pair.name}: {first}",
+        f"TorchScript cannot compile {compiled.name}: {first}",
         hint="write what TorchScript knows, or call the function from scripted code as it is: "
         "there its operator runs the Python code",
     )

@@ -25,9 +25,13 @@ __all__ = [
     "Binding",
     "bindings",
     "decorated",
+    "fingerprint",
+    "from_code",
     "from_file",
     "from_function",
+    "module_name",
     "parse_text",
+    "text_of",
 ]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -49,17 +53,30 @@ class Binding:
 
 def from_function(fn: types.FunctionType) -> Source:
     """The source of a function object, checked against the code that it runs."""
-    code = fn.__code__
-    file = code.co_filename
+    text = "".join(text_of(fn))
+    return from_code(fn.__code__, text, module_name(fn.__module__ or ""), fn.__qualname__)
+
+
+def text_of(fn: types.FunctionType) -> list[str]:
+    """The lines of the file that a function stands in, as they are now; none if there is none.
+
+    The same list, as long as the file stays as it is.
+    """
+    file = fn.__code__.co_filename
     linecache.checkcache(file)
-    text = "".join(linecache.getlines(file, fn.__globals__))
+    return linecache.getlines(file, fn.__globals__)
+
+
+def from_code(code: types.CodeType, text: str, module: str, qualname: str) -> Source:
+    """The source of a function, from its code and the text of its file."""
+    file, name = code.co_filename, qualname.rpartition(".")[2]
     start = Span(file, code.co_firstlineno)
     if not text:
-        raise TransformError([_no_source(fn.__name__, start)])
+        raise TransformError([_no_source(name, start)])
     try:
         tree = parse_text(text)
     except (SyntaxError, ValueError, RecursionError):
-        raise TransformError([_stale(fn.__name__, start)]) from None
+        raise TransformError([_stale(name, start)]) from None
     found = [
         (function, enclosing)
         for function, enclosing in _functions(tree)
@@ -68,16 +85,28 @@ def from_function(fn: types.FunctionType) -> Source:
     if code.co_name == "<lambda>":
         raise TransformError([_lambda(start)])
     if not found:
-        raise TransformError([_stale(fn.__name__, start)])
+        raise TransformError([_stale(name, start)])
     function, enclosing = found[0]
-    module = _module_name(fn.__module__ or "")
-    source = Source(text, file, module, fn.__qualname__, tree, function, enclosing)
+    source = Source(text, file, module, qualname, tree, function, enclosing)
     if not _same_code(source, code):
-        raise TransformError([_stale(fn.__name__, source.span(function))])
+        raise TransformError([_stale(name, source.span(function))])
     return source
 
 
-def _module_name(name: str) -> str:
+def fingerprint(code: types.CodeType) -> str:
+    """What a function's code consists of, as text: the same in every process."""
+    constants = [
+        fingerprint(c)
+        if isinstance(c, types.CodeType)
+        else repr(sorted(map(repr, c)) if isinstance(c, frozenset) else (type(c).__name__, c))
+        for c in code.co_consts
+    ]
+    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    place = (code.co_name, code.co_firstlineno, code.co_flags, code.co_argcount)
+    return repr((place, names, code.co_code, constants))
+
+
+def module_name(name: str) -> str:
     """The module's name; a script's is the one that it would be imported under."""
     if name != "__main__":
         return name

@@ -17,13 +17,13 @@ from .check import differentiable_slots
 from .effects import carries_gradient, without_grad
 from .errors import diagnostic
 from .infer import infer, is_plain, is_tensor, origin, types_after
-from .ir import LISTS, Backward, Diagnostic, Param, Rule, lines_of
+from .ir import LISTS, Backward, Diagnostic, Param, Rule, Source, lines_of
 from .names import changed, children, is_name, is_none, reads, returns_in, same_scope, walk, writes
 from .sharing import changes
 from .source import bindings
 from .vocabulary import METADATA
 
-__all__ = ["warnings_for"]
+__all__ = ["unbound_names", "warnings_for"]
 
 _IGNORE = re.compile(r"#\s*s2s:\s*ignore\b(?:\[([^\]]*)\])?")
 _OF_SHAPE = {
@@ -495,40 +495,52 @@ def _meant_for(node: ast.expr, names: list[str]) -> int | None:
 # --- names and functions ----------------------------------------------------------------------
 
 
-def _undefined_names(rule: Rule, known: Collection[str]) -> Iterator[Diagnostic]:
-    source = rule.source
+def unbound_names(source: Source) -> tuple[str, ...]:
+    """Names that a function reads and its file does not bind, builtins among them; none where the
+    file binds names that cannot be seen."""
     tricks = ("exec", "eval", "globals", "locals", "vars")
     for node in walk(source.tree):
         if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names):
-            return
+            return ()
         if isinstance(node, ast.Call) and _called(node) in tricks:
-            return
-    defined = {"torch", "__file__", "__builtins__", "__class__", "__annotations__"}
-    defined |= {"__name__", "__doc__", "__package__", "__spec__", "__loader__", "__path__"}
-    defined.update(known, dir(builtins), *(writes(s) for s in source.tree.body))
+            return ()
+    bound = _bound_names(source)
+    return tuple(name for name in reads(source.function) if name not in bound)
+
+
+def _bound_names(source: Source) -> set[str]:
+    """The names that a function's file binds for it, and those of every module."""
+    found = {"torch", "__file__", "__builtins__", "__class__", "__annotations__"}
+    found |= {"__name__", "__doc__", "__package__", "__spec__", "__loader__", "__path__"}
+    found.update(*(writes(s) for s in source.tree.body))
     for node in walk(source.tree):
         if isinstance(node, ast.Global):
-            defined.update(node.names)
+            found.update(node.names)
     for outer in source.enclosing:
         if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            defined.update(a.arg for a in walk(outer.args) if isinstance(a, ast.arg))
-            defined.update(*(writes(s) for s in outer.body))
-        defined.update(_type_parameters(outer))
-    defined.update(n for node in walk(source.function) for n in _type_parameters(node))
-    missing = [name for name in reads(source.function) if name not in defined]
-    for name in missing:
+            found.update(a.arg for a in walk(outer.args) if isinstance(a, ast.arg))
+            found.update(*(writes(s) for s in outer.body))
+        found.update(_type_parameters(outer))
+    found.update(n for node in walk(source.function) for n in _type_parameters(node))
+    return found
+
+
+def _undefined_names(rule: Rule, known: Collection[str]) -> Iterator[Diagnostic]:
+    source = rule.source
+    for name in unbound_names(source):
         place = _first_read(source.function, name)
-        if place is None:
+        if name in known or hasattr(builtins, name) or place is None:
             continue
         by = rule.name
         for backward in rule.backwards:
             if any(n is place for n in walk(backward.tree)):
                 by = f"{backward.name} of {rule.name}"
+        every = {*_bound_names(source), *known, *dir(builtins), *rule.locals}
         yield diagnostic(
             "S2S104",
             source.span(place),
             f"{by} reads {name}, which nothing here defines",
-            hint=_spelling(name, {*defined, *rule.locals}),
+            hint=_spelling(name, every),
         )
 
 

@@ -24,7 +24,8 @@ from torch import Tensor
 
 from s2s import pipeline
 from s2s.ir import Pair, Rule, Source
-from s2s.runtime import Compiled, Prepared
+from s2s.prepare import Prepared
+from s2s.runtime import Compiled
 
 torch.set_num_threads(1)
 
@@ -139,7 +140,7 @@ def _spelled(kind: Any) -> str:
 def compiled(formula: Formula) -> Compiled:
     """What the decorator makes: ``.function`` is what a user calls, ``.op`` the operator."""
     plain = original(formula)
-    prepared = Prepared(rule(Formula(formula.name, _for_python(formula.text))))
+    prepared = Prepared(lambda: rule(Formula(formula.name, _for_python(formula.text))))
     defaults = plain.__defaults__, plain.__kwdefaults__
     return Compiled(prepared, plain.__globals__, {}, defaults)
 

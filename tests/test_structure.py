@@ -23,7 +23,7 @@ PACKAGE = ROOT / "s2s"
 # A module imports from the lines above its own, and from its own package. The first that needs
 # torch is `reference`; from there on everything may.
 LAYERS = (
-    ("ir", "names", "vocabulary"),
+    ("ir", "names", "vocabulary", "cache"),
     ("errors", "syntax", "flow", "report", "sizes"),
     ("source", "codes"),
     ("infer", "locate"),
@@ -34,8 +34,8 @@ LAYERS = (
     ("warn",),
     ("passes", "verify"),
     ("emit",),
-    ("pipeline", "load", "passes.example"),
-    ("plan",),
+    ("pipeline", "interface", "load", "passes.example"),
+    ("plan", "prepare"),
     ("review",),
     ("pages",),
     ("reference", "operator", "scripted", "runtime"),

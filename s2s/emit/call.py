@@ -11,30 +11,14 @@ from dataclasses import dataclass
 
 from ..captures import is_data_global
 from ..infer import written_type
-from ..ir import LISTS, Emitted, Pair, Param
+from ..ir import CELLS, LISTS, Emitted, Pair, Param
 from ..names import fresh, walk
 from ..source import bindings
-from .layout import is_list_output, module_text, own, simple_default
+from .layout import module_text, own, simple_default
 
-__all__ = ["CELLS", "Watched", "emit_call", "scripted_order", "watched"]
+__all__ = ["Watched", "emit_call", "watched"]
 
 NUMBERS = ("int", "float", "bool", "str")
-
-# what `bind` takes: the parts that loading fills in
-CELLS = (
-    "is_dynamo_compiling",
-    "compiler",
-    "is_tracing",
-    "is_grad_enabled",
-    "transforms_active",
-    "autocast_active",
-    "forward_ad",
-    "fx",
-    "Tensor",
-    "s2s",
-    "run",
-    "apply",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,18 +101,11 @@ def _head(pair: Pair) -> list[str]:
 def _scripted_head(pair: Pair, name: str) -> list[str]:
     """What TorchScript sees: it knows neither positional-only parameters nor keyword-only ones
     with defaults, which come last by position."""
-    shown = [_parameter(p) for p in scripted_order(pair)]
-    required = [p for p in pair.params if p not in scripted_order(pair)]
+    shown = [_parameter(p) for p in pair.scripted_order]
+    required = [p for p in pair.params if p not in pair.scripted_order]
     if required:
         shown += ["*", *map(_parameter, required)]
     return [f"def {name}({', '.join(shown)}):"]
-
-
-def scripted_order(pair: Pair) -> list[Param]:
-    """The parameters that the scripted function takes by position."""
-    return [p for p in pair.params if p.kind != "keyword-only"] + [
-        p for p in pair.params if p.kind == "keyword-only" and p.default is not None
-    ]
 
 
 def _parameter(param: Param) -> str:
@@ -164,7 +141,7 @@ def _body(pair: Pair, cells: dict[str, str]) -> list[str]:
 
 def _put_back(pair: Pair, call: str) -> str:
     """The outputs in the list or dict that the user's function returns."""
-    if is_list_output(pair) or pair.container == "list":
+    if pair.list_output or pair.container == "list":
         return f"list({call})"
     if pair.container:
         return f"dict(zip({tuple(pair.container.split())!r}, {call}))"

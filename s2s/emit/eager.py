@@ -27,7 +27,6 @@ from .layout import (
     class_name,
     header,
     indented,
-    is_list_output,
     module_text,
     own,
     parameters,
@@ -78,7 +77,7 @@ def emit_eager(pair: Pair) -> Emitted:
     head = signature("backward", [ctx, *taken_grads(pair), *hidden_grads(pair)])
     lines += indented(_with_header(head, pair), 4)
     lines += indented(backward, 8)
-    return module_text("eager", pair, lines, (name,))
+    return module_text("eager", pair, lines, (name,), len(hidden(pair)))
 
 
 def signature(name: str, items: Sequence[str]) -> list[Line]:
@@ -118,7 +117,7 @@ def forward_lines(pair: Pair, ctx: str) -> list[Line]:
                 before.append(f"{ctx}.options = [{options} for t in ({made})]")
         texts = [*before, *marks(pair, ctx), *save_statements(pair, ctx, values)]
         small = [_small(text) for text in texts]
-        if is_list_output(pair):
+        if pair.list_output:
             outputs = [as_tuple(outputs[0])]
         # a value that is an output here goes through the user's rule: it is not hidden too
         extra = [n if n not in names else "None" for n in hidden(pair)]
@@ -295,12 +294,12 @@ def _tidy_first(body: list[Stmt]) -> list[Stmt]:
 
 def taken_grads(pair: Pair) -> list[str]:
     """The output gradients as backward's parameters: any number of them for a list of outputs."""
-    return [f"*{pair.grads[0]}"] if is_list_output(pair) else list(pair.grads)
+    return [f"*{pair.grads[0]}"] if pair.list_output else list(pair.grads)
 
 
 def grads_as_list(pair: Pair) -> list[str]:
     """The list that the user's backward takes apart."""
-    return [f"{pair.grads[0]} = list({pair.grads[0]})"] if is_list_output(pair) else []
+    return [f"{pair.grads[0]} = list({pair.grads[0]})"] if pair.list_output else []
 
 
 def raises(pair: Pair, ctx: str) -> list[str]:

@@ -38,7 +38,6 @@ from .layout import (
     class_name,
     header,
     indented,
-    is_list_output,
     module_text,
     own,
     parameters,
@@ -70,7 +69,7 @@ def emit_func(pair: Pair) -> Emitted:
     lines += indented(_backward(pair, ctx, extra), 8)
     lines += indented(own("", "@staticmethod", f"def jvp({ctx}, *tangents):"), 4)
     lines += indented(_jvp(pair, ctx, extra), 8)
-    return module_text("func", pair, lines, (name,))
+    return module_text("func", pair, lines, (name,), len(extra_outputs(pair)))
 
 
 def extra_outputs(pair: Pair) -> list[Saved]:
@@ -113,7 +112,7 @@ def _forward(pair: Pair, extra: Sequence[Saved], handed_names: Sequence[str]) ->
     def rewrite(node: cst.Return, _: int) -> list[cst.BaseSmallStatement]:
         outputs, handed = split_return(node)
         values = dict(zip(handed_names, handed))
-        if is_list_output(pair):
+        if pair.list_output:
             outputs = [as_tuple(outputs[0])]
         else:  # forward mode wants no views of the inputs
             outputs = [_cloned(o) if _may_be_input(pair, o) else o for o in outputs]
@@ -195,7 +194,7 @@ def _setup(pair: Pair, extra: Sequence[Saved], ctx: str) -> list[str]:
         for s in saves
         if "save_for_backward" in s
     ]
-    every = outputs[0] if is_list_output(pair) else _tuple(outputs)
+    every = outputs[0] if pair.list_output else _tuple(outputs)
     texts.append(f"{ctx}.shapes = [t.shape for t in {every}]")
     texts.append(f'{ctx}.options = [{{"dtype": t.dtype, "device": t.device}} for t in {every}]')
     return texts
@@ -212,7 +211,7 @@ def _named_outputs(pair: Pair, extra: Sequence[Saved], output: str) -> tuple[lis
         if outputs[0] in {s.name for s in pair.saved}:
             return outputs, [f"{outputs[0]} = {output}"]
         return [output], []
-    star = "*" if is_list_output(pair) else ""
+    star = "*" if pair.list_output else ""
     if star:
         return outputs, [f"{outputs[0]} = {output}[: len({output}) - {len(extra)}]"] + [
             f"{s.name} = {output}[{i - len(extra)}]" for i, s in enumerate(extra)
@@ -284,7 +283,7 @@ def _jvp(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
         every[index] = name
     zeros = [zero_gradient(pair, ctx, i) for i in smooth]
     torch = pair.torch
-    if is_list_output(pair):
+    if pair.list_output:
         names, every = ["*grads_out"], ["list(grads_out)"]
         zeros = [f"*[{torch}.zeros(s, **o) for s, o in zip({ctx}.shapes, {ctx}.options)]"]
     value = f"{torch}.zeros_like(t) if g is None else g"
@@ -304,13 +303,13 @@ def _jvp(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
         f"{given} = [t for t in tangents if t is not None]",
         f"{given} = [t.expand(g.shape).to(g.dtype) for g, t in zip({grads}, {given})]",
     )
-    if is_list_output(pair) and not extra:
+    if pair.list_output and not extra:
         return lines + own(f"return {transpose}(tuple({given}))")
     if len(smooth) == 1 and len(every) == 1 and not extra:
         return lines + own(f"return {transpose}(tuple({given}))[0]")
     lines += own(f"{out} = {transpose}(tuple({given}))")
     results = [f"{out}[{smooth.index(i)}]" if i in smooth else "None" for i in range(len(every))]
-    if is_list_output(pair):
+    if pair.list_output:
         results = [f"*{out}"]
     for saved in extra:
         results.append(_extra_tangent(pair, saved))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import libcst as cst
 
-from ..ir import LISTS, Emitted, Pair, Param, Stmt, lines_of
+from ..ir import Emitted, Pair, Param, Stmt, lines_of
 from ..names import fresh, walk
 from ..syntax import code, renamed_text
 
@@ -21,7 +21,6 @@ __all__ = [
     "file_name",
     "header",
     "indented",
-    "is_list_output",
     "module_text",
     "own",
     "parameters",
@@ -117,11 +116,13 @@ def own(*texts: str) -> list[Line]:
     return [Line(row) for text in texts for row in text.split("\n")]
 
 
-def module_text(form: str, pair: Pair, lines: Sequence[Line], names: Sequence[str]) -> Emitted:
+def module_text(
+    form: str, pair: Pair, lines: Sequence[Line], names: Sequence[str], extra: int = 0
+) -> Emitted:
     """The finished text of one form."""
     text = "\n".join(line.text for line in lines).rstrip("\n") + "\n"
     numbers = tuple(_users_lines(pair, lines))
-    return Emitted(form, text, file_name(form, pair), tuple(names), numbers)
+    return Emitted(form, text, file_name(form, pair), tuple(names), numbers, extra)
 
 
 def _users_lines(pair: Pair, lines: Sequence[Line]) -> Iterator[int]:
@@ -179,8 +180,3 @@ def as_list(pair: Pair) -> list[str]:
     """``tensors = list(tensors)``, where the user's parameter is a list and not ``*tensors``."""
     given = [p.name for p in pair.params if p.name == pair.listed and p.kind != "variadic"]
     return [f"{name} = list({name})" for name in given]
-
-
-def is_list_output(pair: Pair) -> bool:
-    """The only output is a list of tensors, as long as it happens to be."""
-    return pair.single and pair.outputs[0].type in LISTS

@@ -13,7 +13,6 @@ from .layout import (
     as_list,
     header,
     indented,
-    is_list_output,
     module_text,
     own,
     parameters,
@@ -52,7 +51,7 @@ def schema(pair: Pair) -> str | None:
     parts = [*shown[: len(first)], *(["*"] if named else []), *shown[len(first) :]]
     if pair.dirty or any(not _is_tensor_output(o.type) for o in pair.outputs):
         return None
-    outputs = ["Tensor[]" if is_list_output(pair) else "Tensor"] * len(pair.outputs)
+    outputs = ["Tensor[]" if pair.list_output else "Tensor"] * len(pair.outputs)
     returns = outputs[0] if pair.single else f"({', '.join(outputs)})"
     return f"{operator_name(pair)}({', '.join(parts)}) -> {returns}"
 
@@ -137,7 +136,7 @@ def emit_op(pair: Pair) -> Emitted:
 
     def rewrite(node: cst.Return, _: int) -> list[cst.BaseSmallStatement]:
         outputs, _saved = split_return(node)
-        if is_list_output(pair):
+        if pair.list_output:
             outputs = [as_tuple(outputs[0])]
         return [returned(outputs, pair.single)]
 

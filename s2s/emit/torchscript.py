@@ -18,7 +18,6 @@ from .layout import (
     Line,
     header,
     indented,
-    is_list_output,
     module_text,
     own,
     simple_default,
@@ -157,7 +156,7 @@ def _backward_type(pair: Pair, types: Mapping[str, str]) -> str:
 
 
 def _gradient_type(pair: Pair) -> str:
-    return "List[Tensor]" if is_list_output(pair) else "Tensor"
+    return "List[Tensor]" if pair.list_output else "Tensor"
 
 
 def _signature(name: str, items: Sequence[str], returns: str) -> list[Line]:
