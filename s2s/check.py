@@ -10,6 +10,7 @@ from .errors import diagnostic
 from .infer import is_plain, is_tensor
 from .ir import LISTS, Backward, Capture, Diagnostic, Rule
 from .names import changed, returns_in, root, same_scope, walk, writes
+from .options import decorator_span
 from .parse import falls_through
 from .sharing import changes
 from .source import bindings
@@ -30,6 +31,7 @@ def check(rule: Rule) -> tuple[Diagnostic, ...]:
         *_changed_inputs(rule),
         *_constructs(rule),
         *_unliftable_helpers(rule, found),
+        *_recomputed_names(rule, found),
     ]
     return tuple(sorted(problems, key=lambda p: (p.span.line, p.span.column)))
 
@@ -329,6 +331,25 @@ def _unliftable_helpers(rule: Rule, found: tuple[Capture, ...]) -> Iterator[Diag
                     "in a branch or more than once",
                     hint=f"define {name} once, at the top of {rule.name} or outside it",
                 )
+
+
+def _recomputed_names(rule: Rule, found: tuple[Capture, ...]) -> Iterator[Diagnostic]:
+    """Each name of ``recompute`` is one that forward computes for backward."""
+    kinds = {c.name: c.kind for c in found}
+    computed = [c.name for c in found if c.kind == "intermediate"]
+    for name in rule.recompute:
+        kind = kinds.get(name)
+        if kind == "intermediate":
+            continue
+        is_kept = kind is not None and kind != "helper"
+        what = f"it is an {kind}, and kept" if is_kept else "backward reads no such value"
+        hint = "backward computes nothing of forward again" if not computed else ""
+        yield diagnostic(
+            "S2S220",
+            decorator_span(rule.source),
+            f"recompute names {name!r}, but {what}",
+            hint=hint or f"name what forward computes and backward reads: {', '.join(computed)}",
+        )
 
 
 def differentiable_slots(backward: Backward, rule: Rule) -> tuple[int, ...]:

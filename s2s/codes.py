@@ -68,6 +68,9 @@ WHY = {
     "written in, or is defined in one branch alone, would find another one.",
     "S2S217": "TorchScript looks such a name up among its own functions first. Scripted code "
     "would run that one, with its gradient, and say nothing.",
+    "S2S220": "Only what forward computes can be computed again, and only what gives the same "
+    "value again: no random draw, nothing that is changed in place or bound twice, no call that "
+    "cannot be seen into.",
     "S2S301": "TorchScript knows a part of Python. The other forms of the function work, and "
     "scripted code can still call the function as an operator; `f.scripted` cannot be made.",
     "S2S302": "Scripted and exported programs call an operator, and operators take tensors, "

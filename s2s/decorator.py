@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import os
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
 import torch
 
 from . import cache
 from .errors import GradientWarning, TransformError, diagnostic, render_one
-from .ir import Rule, Span
+from .ir import Rule, Save, Span
+from .options import SAVES
 from .prepare import Prepared
 from .runtime import Compiled
 from .source import fingerprint, from_code, module_name, text_of
@@ -24,12 +26,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @overload
-def autograd_script(fn: F) -> F: ...
+def autograd_script(fn: F, *, save: Save = "auto", recompute: Sequence[str] = ()) -> F: ...
 @overload
-def autograd_script() -> Callable[[F], F]: ...
+def autograd_script(*, save: Save = "auto", recompute: Sequence[str] = ()) -> Callable[[F], F]: ...
 
 
-def autograd_script(fn: Any = None) -> Any:
+def autograd_script(fn: Any = None, *, save: Save = "auto", recompute: Sequence[str] = ()) -> Any:
     """Compile ``fn`` so that the gradient it defines holds in every way PyTorch can run it.
 
     ``fn`` takes tensors and plain values and returns ``outputs, backward``: one tensor or a tuple
@@ -40,22 +42,30 @@ def autograd_script(fn: Any = None) -> Any:
     ``forward`` and ``backward`` (the lifted pair), ``scripted`` (the pair as ScriptFunctions),
     ``Function`` (the eager ``torch.autograd.Function``) and ``op`` (the operator, or None).
 
+    ``save`` says how much is kept for backward. "auto" computes again what works element by
+    element on what is kept anyway; "least" all that it can, matrix products too, for the fewest
+    bytes; "all" keeps what backward reads. ``recompute`` holds names that are computed again in
+    any case.
+
     Raises TransformError, a SyntaxError, with every problem of the function at once, and gives a
     GradientWarning for what may be a mistake.
     With ``S2S_REFERENCE=1`` in the environment it is ``autograd_function`` instead.
     """
+    if save not in SAVES:
+        raise ValueError(f"save is one of {', '.join(SAVES)}, not {save!r}")
+    again = (recompute,) if isinstance(recompute, str) else tuple(recompute)
     if fn is None:
-        return autograd_script
+        return functools.partial(autograd_script, save=save, recompute=again)
     for kind in (staticmethod, classmethod):
         if isinstance(fn, kind):
-            return kind(autograd_script(fn.__func__))
+            return kind(autograd_script(fn.__func__, save=save, recompute=again))
     if os.environ.get("S2S_REFERENCE", "") not in ("", "0"):
         from .reference import autograd_function
 
         return autograd_function(fn)
     _refuse_wrapped(fn)
     compiled = Compiled(
-        _prepared(fn),
+        _prepared(fn, save, again),
         scope=fn.__globals__,
         cells=dict(zip(fn.__code__.co_freevars, fn.__closure__ or ())),
         defaults=(fn.__defaults__, fn.__kwdefaults__),
@@ -64,35 +74,42 @@ def autograd_script(fn: Any = None) -> Any:
 
 
 # the last functions read, with the lines of the file that they were read from
-_PREPARED: dict[tuple[types.CodeType, str, str, str], tuple[list[str], Prepared]] = {}
+_PREPARED: dict[tuple[Any, ...], tuple[list[str], Prepared]] = {}
 
 
-def _prepared(fn: types.FunctionType) -> Prepared:
+def _prepared(fn: types.FunctionType, save: Save, recompute: tuple[str, ...]) -> Prepared:
     """Read once what stands once in the text: a factory's second product costs a tenth."""
     code = fn.__code__
-    key = (code, code.co_filename, fn.__module__, fn.__qualname__)
+    key = (code, code.co_filename, fn.__module__, fn.__qualname__, save, recompute)
     lines = text_of(fn)
     known = _PREPARED.get(key)
     if known is None or known[0] is not lines:
         while len(_PREPARED) >= 256:
             del _PREPARED[next(iter(_PREPARED))]
-        prepared = _read(code, lines, module_name(fn.__module__ or ""), fn.__qualname__)
+        name = (module_name(fn.__module__ or ""), fn.__qualname__)
+        prepared = _read(code, lines, name, save, recompute)
         _warn(prepared, fn)
         known = _PREPARED[key] = (lines, prepared)
     return known[1]
 
 
-def _read(code: types.CodeType, lines: list[str], module: str, qualname: str) -> Prepared:
+def _read(
+    code: types.CodeType,
+    lines: list[str],
+    name: tuple[str, str],
+    save: Save,
+    recompute: tuple[str, ...],
+) -> Prepared:
     """The function, out of the cache or out of its file: everything that it depends on is here."""
 
     def read() -> Rule:
         from . import pipeline
 
-        return pipeline.read(from_code(code, "".join(lines), module, qualname))
+        return pipeline.read(from_code(code, "".join(lines), *name), save, recompute)
 
     versions = (cache.versions(), str(torch.__version__))
-    place = (code.co_filename, module, qualname, fingerprint(code))
-    return Prepared(read, cache.digest(*versions, _digest(lines), *place))
+    place = (code.co_filename, *name, fingerprint(code))
+    return Prepared(read, cache.digest(*versions, _digest(lines), *place, save, *recompute))
 
 
 # the file read last: the functions in it ask one after the other

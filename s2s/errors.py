@@ -35,6 +35,7 @@ CODES = {
     "S2S215": "the file is not valid Python",
     "S2S216": "a construct that a lifted function cannot have",
     "S2S217": "the name of a builtin that TorchScript puts its own function in place of",
+    "S2S220": "what `save` or `recompute` asks for cannot be done",
     "S2S301": "TorchScript cannot compile the function",
     "S2S302": "the function has no operator",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from .captures import captures, constants
 from .check import check
@@ -11,8 +11,10 @@ from .emit.func import emit_func
 from .emit.op import emit_op
 from .emit.torchscript import emit_torchscript
 from .errors import TransformError
-from .ir import Emitted, Pair, Rule, Source, Stage
+from .ir import Emitted, Pair, Rule, Save, Source, Stage
+from .options import with_options
 from .parse import parse
+from .passes.drop_recomputed import drop_recomputed
 from .passes.guard_gradients import guard_gradients
 from .passes.lift_backward import lift_backward
 from .passes.lift_helpers import lift_helpers
@@ -24,6 +26,7 @@ from .passes.plain_sequences import plain_sequences
 from .passes.plain_statements import plain_statements
 from .passes.plain_values import plain_values
 from .passes.recompute_intermediates import recompute_always, recompute_intermediates
+from .passes.save_less import save_less
 from .passes.save_parts import save_parts
 from .passes.save_sizes import save_sizes
 from .passes.unnest_walrus import unnest_walrus
@@ -38,8 +41,10 @@ Pass = Callable[[Pair], Pair]
 FORMS: Mapping[str, tuple[Pass, ...]] = {
     "eager": (
         save_parts,
-        recompute_intermediates,
+        save_less,
+        recompute_intermediates,  # after it: of what is kept
         save_sizes,  # after it: a tensor that a second derivative needs is kept
+        drop_recomputed,  # after them: they look at the statements of forward
         guard_gradients,
     ),
     "torchscript": (
@@ -58,9 +63,12 @@ FORMS: Mapping[str, tuple[Pass, ...]] = {
 }
 
 
-def read(source: Source) -> Rule:
-    """The rule of one function, or TransformError with all its problems."""
-    rule = parse(source)
+def read(source: Source, save: Save | None = None, recompute: Sequence[str] | None = None) -> Rule:
+    """The rule of one function, or TransformError with all its problems.
+
+    ``save`` and ``recompute`` are the decorator's; where they are None its text says them.
+    """
+    rule = with_options(parse(source), save, recompute)
     problems = check(rule)
     if problems:
         raise TransformError(problems)

@@ -11,7 +11,7 @@
 >>> for kept in found.kept:
 ...     print(kept)
 x: a saved tensor, 1 x
-s: a saved tensor, 1 x
+s: computed again from x: s = torch.sigmoid(x)
 """
 
 from __future__ import annotations

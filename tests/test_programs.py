@@ -57,9 +57,9 @@ def numbers(f: Function, k: int, flag: bool, on_x: bool, on_w: bool) -> tuple[li
     return [*outputs, *first], second
 
 
-def compare(text: str, name: str) -> None:
+def compare(text: str, name: str, save: Any = "auto") -> None:
     reference = load(text, f"<reference {name}>", autograd_function)
-    compiled = load(text, f"<compiled {name}>", s2s.autograd_script)
+    compiled = load(text, f"<compiled {name} {save}>", s2s.autograd_script(save=save))
     for call in CALLS:
         wanted, wanted_second = numbers(reference, *call)
         got, got_second = numbers(compiled, *call)
@@ -78,15 +78,17 @@ def seeded(seed: int) -> str:
 
 
 @pytest.mark.parametrize("seed", FOUND)
-def test_programs_that_once_differed(seed: int) -> None:
-    compare(seeded(seed), f"seed {seed}")
+@pytest.mark.parametrize("save", ["auto", "least", "all"])
+def test_programs_that_once_differed(seed: int, save: str) -> None:
+    compare(seeded(seed), f"seed {seed}", save)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_random_programs(data: st.DataObject) -> None:
     text = program(lambda options: data.draw(st.sampled_from(list(options))))
-    compare(text, f"drawn {hash(text)}")
+    save = data.draw(st.sampled_from(["auto", "least", "all"]))
+    compare(text, f"drawn {hash(text)}", save)
 
 
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))

@@ -23,10 +23,10 @@ PACKAGE = ROOT / "s2s"
 # A module imports from the lines above its own, and from its own package. The first that needs
 # torch is `reference`; from there on everything may.
 LAYERS = (
-    ("ir", "names", "vocabulary", "cache"),
+    ("ir", "names", "vocabulary", "cache", "cut"),
     ("errors", "syntax", "flow", "report", "sizes"),
     ("source", "codes"),
-    ("infer", "locate"),
+    ("infer", "locate", "options"),
     ("sharing",),
     ("effects", "parse"),
     ("captures",),

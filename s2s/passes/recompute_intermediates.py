@@ -12,20 +12,31 @@ cannot be seen into) is kept as it is; where it carries a gradient, the second d
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import libcst as cst
 
 from ..captures import is_data_global
-from ..effects import carries_gradient, doing, slice_for, touched, without_grad
-from ..infer import infer, is_plain, types_after
-from ..ir import Constant, Pair, Saved, Stmt, replace
-from ..names import changed, children, fresh, reads, same_scope, writes
+from ..effects import doing, slice_for, touched, without_grad
+from ..ir import Pair, Saved, Stmt, replace
+from ..names import fresh, reads, same_scope, writes
 from ..source import bindings
-from ..syntax import code, from_node, handed_over, make, rename
+from ..syntax import code, from_node, make
 from .lift_backward import keep_for
+from .redoing import (
+    bare,
+    differentiable,
+    forward_types,
+    nested_functions,
+    rebound,
+    redone_already,
+    rename_locals,
+    stops,
+    with_saved,
+    with_starts,
+)
 
-__all__ = ["recompute_always", "recompute_intermediates"]
+__all__ = ["recompute_always", "recompute_intermediates", "second_derivative_starts"]
 
 COMMENT = "# a second derivative: make these functions of the inputs again"
 
@@ -62,17 +73,29 @@ def recompute_always(pair: Pair) -> Pair:
     return _recompute(pair, always=True)
 
 
+def second_derivative_starts(pair: Pair, names: Collection[str] | None = None) -> frozenset[str]:
+    """What second derivatives make saved intermediates from, of all of them or of ``names``: this
+    is kept in any case."""
+    body = _structured(pair.forward)
+    if body is None:
+        return frozenset()
+    carrying = differentiable(pair, body)
+    wanted = {s.name for s in _intermediates(pair, False) if s.name in carrying}
+    plan = _plan(pair, body, wanted if names is None else wanted & set(names))
+    return frozenset() if plan.dirty else frozenset(plan.starts)
+
+
 def _recompute(pair: Pair, always: bool) -> Pair:
     wanted = _intermediates(pair, always)
     body = _structured(pair.forward)
     if body is None:
         return _refuse(pair, wanted, "it is computed next to a return in a loop")
-    carrying = _carrying(pair, body)
+    carrying = differentiable(pair, body)
     redone = {s.name for s in wanted if always or s.name in carrying}
     if not redone:
         return pair
     plan = _plan(pair, body, redone)
-    again = {s.name for s in pair.saved} & _rebound(pair) & set(plan.starts)
+    again = {s.name for s in pair.saved} & rebound(pair) & set(plan.starts)
     if again - redone:  # its first value is needed and its last one too: redo the last one
         redone |= again
         plan = _plan(pair, body, redone)
@@ -81,7 +104,7 @@ def _recompute(pair: Pair, always: bool) -> Pair:
     pair = _with_kept(pair, body, plan, carrying)
     if not plan.statements:
         return pair
-    pair = _with_starts(pair, plan.starts)
+    pair = with_starts(pair, plan.starts)
     return _with_block(pair, [body[i] for i in plan.statements], plan, always)
 
 
@@ -99,12 +122,6 @@ def _intermediates(pair: Pair, plain_too: bool) -> list[Saved]:
     ]
 
 
-def _rebound(pair: Pair) -> set[str]:
-    """Inputs that forward binds to something else."""
-    bound = {n for s in pair.forward for n in writes(s.tree)}
-    return {p.name for p in pair.params if p.name in bound}
-
-
 class _Plan:
     """Which statements to redo, what they start from, and what is kept instead."""
 
@@ -119,15 +136,10 @@ def _plan(pair: Pair, body: Sequence[Stmt], redone: set[str]) -> _Plan:
     plan = _Plan()
     trees = tuple(s.tree for s in body)
     local = {n for t in trees for n in writes(t)} | set(pair.arguments)
-    outputs = _stops(pair, trees)
+    outputs = stops(pair, trees) | _redone_before(pair, trees)
     found = bindings(pair.source.tree)
     objects = {p.name for p in pair.params if p.type in ("object", "")}
-    helpers: dict[str, ast.AST] = {}
-    for t in trees:
-        if isinstance(t, ast.FunctionDef):
-            helpers[t.name] = t
-        elif isinstance(t, ast.Assign) and isinstance(t.value, ast.Lambda):
-            helpers.update(dict.fromkeys(writes(t), t.value))
+    helpers = nested_functions(trees)
     unstable = _unstable(trees, helpers)
     while True:
         stop = {*outputs, *plan.kept}
@@ -156,13 +168,24 @@ def _plan(pair: Pair, body: Sequence[Stmt], redone: set[str]) -> _Plan:
         plan.kept.update(dict.fromkeys(once, why))
     plan.statements = indices
     outside = [n for n in pair.arguments if n in needed]
-    outside += [n for n in sorted(needed) if n not in outside and n in {*plan.kept, *outputs}]
+    handed = {s.name for s in pair.saved}
+    kept = set(plan.kept) | (outputs & handed)
+    outside += [n for n in sorted(needed) if n not in outside and n in kept]
     plan.starts = outside + [
         n for n in sorted(needed) if n not in local and is_data_global(pair.source, n)
     ]
     dirty = [n for n in outside if n in pair.dirty]
     plan.dirty = dirty[0] if dirty else None
     return plan
+
+
+def _redone_before(pair: Pair, trees: Sequence[ast.stmt]) -> set[str]:
+    """Names that backward computes again in any case. Where forward's returns were taken out of
+    its branches the statements are others: there the whole slice runs first."""
+    done = redone_already(pair)
+    if not all(s.tree in trees for s in done):
+        return set()
+    return {n for s in done for n in writes(s.tree)}
 
 
 def _unstable(trees: tuple[ast.stmt, ...], helpers: Mapping[str, ast.AST]) -> set[str]:
@@ -173,75 +196,6 @@ def _unstable(trees: tuple[ast.stmt, ...], helpers: Mapping[str, ast.AST]) -> se
         for name in writes(tree):
             count[name] = count.get(name, 0) + 1
     return {h for h, tree in helpers.items() if any(count.get(n, 0) > 1 for n in reads(tree))}
-
-
-def _stops(pair: Pair, trees: tuple[ast.stmt, ...]) -> set[str]:
-    """Outputs that are saved: autograd reconnects these by itself, through the user's rule."""
-    saved = {s.name for s in pair.saved}
-    names = {o.name for o in pair.outputs if o.name in saved and o.name is not None}
-    return {n for n in names if sum(n in writes(t) for t in trees) == 1 and n not in pair.arguments}
-
-
-def _carrying(pair: Pair, body: Sequence[Stmt]) -> set[str]:
-    """Names whose value has a derivative with respect to an input."""
-    carrying = {p.name for p in pair.params if not is_plain(p.type) and not p.bound}
-    for _ in range(2):  # once more for what a loop carries round
-        for statement in body:
-            for node in _with_grad(statement.tree):
-                _carry(node, carrying)
-            for node in same_scope(statement.tree):
-                if without_grad(node):
-                    carrying.update(_renamed_in(node, carrying))
-    return carrying
-
-
-def _renamed_in(block: ast.AST, carrying: Collection[str]) -> Iterator[str]:
-    """Names that a ``with torch.no_grad():`` gives to values that were there: they keep theirs."""
-    for node in same_scope(block):
-        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
-            if any(name in carrying for name in _itself(node.value)):
-                yield from writes(node)
-
-
-def _itself(value: ast.expr) -> Iterator[str]:
-    """The names whose very object an expression may be."""
-    if isinstance(value, ast.Name):
-        yield value.id
-    elif isinstance(value, ast.IfExp):
-        yield from (*_itself(value.body), *_itself(value.orelse))
-    elif isinstance(value, (ast.Tuple, ast.List)):
-        for element in value.elts:
-            yield from _itself(element)
-
-
-def _with_grad(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a statement outside ``with torch.no_grad():``."""
-    if without_grad(node):
-        return
-    yield node
-    if not isinstance(node, (ast.FunctionDef, ast.Lambda)):
-        for child in children(node):
-            yield from _with_grad(child)
-
-
-def _carry(node: ast.AST, carrying: set[str]) -> None:
-    if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.AugAssign)):
-        if node.value is not None and carries_gradient(node.value, carrying):
-            carrying.update(writes(node))
-            carrying.update(changed(node))
-    elif isinstance(node, ast.For) and carries_gradient(node.iter, carrying):
-        carrying.update(writes(node.target))
-    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-        carrying.update(writes(node.optional_vars))
-    elif isinstance(node, ast.Call):
-        parts = [*node.args, *(k.value for k in node.keywords)]
-        if any(carries_gradient(p, carrying) for p in parts):
-            carrying.update(changed(ast.Expr(node)))
-    elif isinstance(node, ast.FunctionDef):
-        if any(name in carrying for name in reads(node)):
-            carrying.add(node.name)
-    elif isinstance(node, ast.Match) and carries_gradient(node.subject, carrying):
-        carrying.update(n for case in node.cases for n in writes(case.pattern))
 
 
 def _refuse(pair: Pair, wanted: Collection[Saved], why: str) -> Pair:
@@ -257,7 +211,7 @@ def _with_kept(pair: Pair, body: Sequence[Stmt], plan: _Plan, carrying: set[str]
     saved = []
     needed = {*plan.starts}
     present = {s.name for s in pair.saved}
-    types = _forward_types(pair)
+    types = forward_types(pair)
     for s in pair.saved:
         if s.name in plan.kept:
             again = "refused" if s.name in carrying else "constant"
@@ -273,115 +227,65 @@ def _with_kept(pair: Pair, body: Sequence[Stmt], plan: _Plan, carrying: set[str]
         replace(s, again="recomputed") if s.name in redone and s.again == "as is" else s
         for s in saved
     ]
-    return _with_saved(pair, tuple(done))
-
-
-def _forward_types(pair: Pair) -> dict[str, str]:
-    start = {p.name: p.type for p in pair.params}
-    start |= {c.name: c.type for c in pair.constants}
-    return types_after([s.tree for s in pair.forward], start, bindings(pair.source.tree))
-
-
-def _with_starts(pair: Pair, starts: list[str]) -> Pair:
-    """Save what the redone statements start from, if it is not saved already."""
-    present = {s.name for s in pair.saved}
-    found = bindings(pair.source.tree)
-    types = {p.name: p.type for p in pair.params} | {c.name: c.type for c in pair.constants}
-    extra: list[Saved] = []
-    constants = list(pair.constants)
-    for name in starts:
-        if name in present or name in _rebound(pair):
-            continue
-        if name not in types:  # a global
-            types[name] = infer(ast.Name(name, ast.Load()), {}, found)
-            constants.append(Constant(name, types[name], "the module", False))
-        extra.append(Saved(name, keep_for(types[name]), types[name]))
-    if not extra:
-        return pair
-    order = {name: index for index, name in enumerate(pair.arguments)}
-    inputs = sorted(
-        (s for s in (*pair.saved, *extra) if s.name in order), key=lambda s: order[s.name]
-    )
-    others = [s for s in (*pair.saved, *extra) if s.name not in order]
-    first = [s for s in others if s.name == "branch" and s.type == "int"]
-    others = [s for s in others if s not in first]
-    saved = (*first, *inputs, *others)
-    return _with_saved(replace(pair, constants=tuple(constants)), saved)
-
-
-def _with_saved(pair: Pair, saved: tuple[Saved, ...]) -> Pair:
-    """The pair with another list of saved values, in forward's returns too."""
-    before = [s.name for s in pair.saved]
-    forward = handed_over(pair.forward, before, [s.name for s in saved])
-    return replace(pair, saved=saved, forward=forward)
+    return with_saved(pair, tuple(done))
 
 
 def _with_block(pair: Pair, redo: Sequence[Stmt], plan: _Plan, always: bool) -> Pair:
     """``if torch.is_grad_enabled():`` and the statements, in front of backward."""
     pair, first = _originals(pair, plan)
     names = {n for s in redo for n in (*writes(s.tree), *reads(s.tree))} | set(plan.starts)
-    pair = _rename_locals(pair, names)
+    pair = rename_locals(pair, names)
     redo = [*first, *redo]
     helpers = [s for s in pair.backward if isinstance(s.tree, ast.FunctionDef)]
     rest = [s for s in pair.backward if s not in helpers]
+    done = redone_already(pair)
+    rest = [s for s in rest if s not in done]
     if always:
-        again = [
-            replace(s, node=_plain(s)) for s in redo if s.tree not in [h.tree for h in helpers]
-        ]
+        again = [replace(s, node=bare(s)) for s in redo if s.tree not in [h.tree for h in helpers]]
         return replace(pair, backward=(*helpers, *again, *rest))
+    mixed = _in_order(pair, redo, done)
+    return replace(pair, backward=(*helpers, *mixed, *rest))
+
+
+def _in_order(pair: Pair, redo: Sequence[Stmt], done: Sequence[Stmt]) -> list[Stmt]:
+    """Statements for second derivatives alone, among those that run in any case, as in forward."""
+    places = {s.tree: i for i, s in enumerate(pair.forward)}
+    placed = [(places.get(s.tree, -1), s) for s in redo]
+    mixed: list[Stmt] = []
+    for statement in done:
+        place = places[statement.tree]
+        mixed += _when_grad(pair, [s for i, s in placed if i < place])
+        placed = [(i, s) for i, s in placed if i > place]
+        mixed.append(statement)
+    return mixed + _when_grad(pair, [s for _, s in placed])
+
+
+def _when_grad(pair: Pair, body: Sequence[Stmt]) -> list[Stmt]:
+    """``if torch.is_grad_enabled():`` around statements."""
+    if not body:
+        return []
     test = cst.parse_expression(f"{pair.torch}.is_grad_enabled()")
     header = cst.TrailingWhitespace(
         whitespace=cst.SimpleWhitespace("  "), comment=cst.Comment(COMMENT)
     )
-    nodes = [_plain(s) for s in redo]
-    statement = from_node(cst.If(test, cst.IndentedBlock(nodes, header=header)), 0)
-    return replace(pair, backward=(*helpers, statement, *rest))
-
-
-def _plain(statement: Stmt) -> cst.BaseStatement:
-    """Without the comments and blank lines around it: they are in forward already."""
-    node = statement.node
-    if isinstance(node, cst.SimpleStatementLine):
-        return node.with_changes(leading_lines=[], trailing_whitespace=cst.TrailingWhitespace())
-    return node.with_changes(leading_lines=[])
+    block = cst.IndentedBlock([bare(s) for s in body], header=header)
+    return [from_node(cst.If(test, block), 0)]
 
 
 def _originals(pair: Pair, plan: _Plan) -> tuple[Pair, list[Stmt]]:
     """Inputs that forward binds again: keep the first value too, under another name."""
     first: list[Stmt] = []
-    rebound = _rebound(pair)
+    again = rebound(pair)
     for param in pair.params:
-        if param.name not in rebound or param.name not in plan.starts:
+        if param.name not in again or param.name not in plan.starts:
             continue
         alias = fresh(f"{param.name}_in", pair.taken)
         given = Saved(alias, keep_for(param.type), param.type)
         forward = (make(f"{alias} = {param.name}"), *pair.forward)
         pair = replace(pair, forward=forward, taken=pair.taken | {alias})
-        pair = _with_saved(pair, (*pair.saved, given))
+        pair = with_saved(pair, (*pair.saved, given))
         first.append(make(f"{param.name} = {alias}"))
     return pair, first
-
-
-def _rename_locals(pair: Pair, names: Collection[str]) -> Pair:
-    """Backward's own names that the redone statements would overwrite get others."""
-    own = {n for s in pair.backward for n in writes(s.tree)} | set(pair.grads)
-    saved = {s.name for s in pair.saved}
-    clash = sorted(n for n in own if n in names and n not in saved) + sorted(
-        n for n in pair.grads if n in saved
-    )
-    if not clash:
-        return pair
-    taken = set(pair.taken)
-    new: dict[str, str] = {}
-    for name in clash:
-        new[name] = fresh(name, taken)
-        taken.add(new[name])
-    return replace(
-        pair,
-        grads=tuple(new.get(g, g) for g in pair.grads),
-        backward=tuple(rename(s, new) for s in pair.backward),
-        taken=frozenset(taken),
-    )
 
 
 # --- returns in the middle --------------------------------------------------------------------
