@@ -12,6 +12,7 @@ import click
 
 from . import __version__
 from .commands.check import check
+from .commands.diff import diff
 from .commands.dump import dump
 from .commands.explain import explain
 from .commands.explain_code import explain_code
@@ -33,12 +34,13 @@ def commands() -> None:
       s2s dump model.py:swish    what the function swish is compiled to
       s2s check src tests        every problem in two folders
       s2s explain model.py       what each function keeps, and what holds of its gradient
+      s2s diff main -- src       what a change does to the generated code
       s2s report src -o review   pages to read source and generated code side by side
       s2s explain-code S2S202    what a code means, with an example
     """
 
 
-for command in (dump, check, explain, report, explain_code):
+for command in (dump, check, diff, explain, report, explain_code):
     commands.add_command(command)
 
 

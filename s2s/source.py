@@ -118,16 +118,18 @@ def module_name(name: str) -> str:
 
 
 def from_file(
-    path: Path, module: str, text: str | None = None, shown: str = ""
+    path: Path, module: str, text: str | bytes | None = None, shown: str = ""
 ) -> tuple[Source, ...]:
     """Every function of a file that is decorated with ``autograd_script``; nothing is run.
 
-    ``shown`` is the name of the file in what is said of it. Raises TransformError (S2S215) where
-    the file cannot be read or parsed.
+    ``text`` is what the file holds, where that is not to be read from it, and ``shown`` the name of
+    the file in what is said of it. Raises TransformError (S2S215) where the file cannot be read or
+    parsed.
     """
     file = shown or str(path)
     try:
-        text = _decoded(path) if text is None else text
+        text = path.read_bytes() if text is None else text
+        text = _decoded(text) if isinstance(text, bytes) else text
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         tree = parse_text(text)
     except SyntaxError as error:
@@ -146,11 +148,10 @@ def from_file(
     )
 
 
-def _decoded(path: Path) -> str:
+def _decoded(content: bytes) -> str:
     """The text of a file in the encoding that it declares, UTF-8 where it declares none."""
-    data = path.read_bytes()
-    encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-    return data.decode(encoding)
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+    return content.decode(encoding)
 
 
 def decorated(decorator: ast.expr, tree: ast.Module) -> bool:

@@ -24,7 +24,7 @@ PACKAGE = ROOT / "s2s"
 # torch is `reference`; from there on everything may.
 LAYERS = (
     ("ir", "names", "vocabulary", "cache", "cut"),
-    ("errors", "syntax", "flow", "report", "sizes"),
+    ("errors", "syntax", "flow", "report", "sizes", "gitfiles"),
     ("source", "codes"),
     ("infer", "locate", "options"),
     ("sharing",),
