@@ -15,7 +15,7 @@ import cases
 from s2s import cli
 from s2s.review.canonical import canonical, changed_rows, rows, same_program
 
-HEAD = "import torch, s2s\n\n@s2s.autograd_script\n"
+HEAD = "import torch, s2s\n\n@s2s.autograd_script(save='all')\n"
 SWISH = (
     HEAD
     + """def swish(x):
@@ -113,6 +113,13 @@ def test_a_value_that_is_saved_and_not_computed_in_backward(two: Two) -> None:
     before = before.replace("return x * s", "return x * torch.sigmoid(x)")
     assert sentences(two(before, SWISH)) == ["saves one more tensor: s"]
     assert sentences(two(SWISH, before)) == ["no longer saves the tensor s"]
+
+
+def test_a_value_that_backward_computes_again(two: Two) -> None:
+    least = SWISH.replace("save='all'", "save='least'")
+    (said,) = sentences(two(SWISH, least))
+    assert said == "no longer saves the tensor s: every backward computes it again"
+    assert sentences(two(least, SWISH)) == ["saves one more tensor: s"]
 
 
 def test_other_names_mean_the_same(two: Two) -> None:

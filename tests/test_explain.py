@@ -27,7 +27,7 @@ def run(*arguments: str) -> Result:
 def explained(tmp_path: Path, text: str) -> Facts:
     """The facts of the only function of a text."""
     path = tmp_path / "given.py"
-    path.write_text("import torch, s2s\n\n@s2s.autograd_script\n" + text)
+    path.write_text("import torch, s2s\n\n@s2s.autograd_script(save='all')\n" + text)
     (source,) = locate.functions(locate.target(str(path)))
     rule = pipeline.read(source)
     return facts(rule, pipeline.lift(rule))
@@ -85,7 +85,7 @@ def test_what_is_kept_is_what_autograd_holds(name: str) -> None:
     saved = function(*arguments).grad_fn.saved_tensors
     tensors = [part for k in found.tensors for part in (k.parts or (k.name,))]
     assert len(saved) == len(tensors)
-    final = function.__s2s__.final("eager")
+    final = pipeline.stages(function.__s2s__.pair, "eager")[-1].pair
     assert set(tensors) == {s.name for s in final.saved if s.keep != "plain"}
 
 
@@ -127,6 +127,19 @@ def test_a_shape_is_kept_in_place_of_the_tensor(tmp_path: Path) -> None:
     (x,) = explained(tmp_path, text).kept
     assert (x.how, x.parts, x.is_tensor) == ("shape only", ("x_shape",), False)
     assert x.shape_for == ("x",)
+
+
+def test_what_backward_computes_again_says_from_what() -> None:
+    (source,) = locate.functions(locate.target(str(cases.CORPUS / "rms_norm.py")))
+    rule = pipeline.read(source, save="auto")
+    found = facts(rule, pipeline.lift(rule))
+    normed = kept(found, "normed")
+    assert (normed.how, normed.is_tensor) == ("computed again", False)
+    assert normed.sources == ("x", "residual", "inverse")
+    assert normed.value == "normed = h * inverse"
+    assert kept(found, "inverse").redo == ("normed",)
+    assert kept(found, "inverse").sources == ("x", "residual", "eps")
+    assert kept(found, "eps").start_of == ("inverse",)
 
 
 def test_a_value_that_is_not_computed_twice_prevents_the_second_derivative(tmp_path: Path) -> None:

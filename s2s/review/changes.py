@@ -208,9 +208,13 @@ def _renamed(old: Version, new: Version) -> Iterator[tuple[str, str]]:
 
 
 def _instead(kept: Kept) -> str:
-    return {"shape only": "only its shape", "code": "its code is written again"}.get(
-        kept.how, f"it is a {kept.how} now"
-    )
+    """What has become of a value that was kept as a tensor."""
+    return {
+        "shape only": "only its shape",
+        "code": "its code is written again",
+        "computed again": "every backward computes it again",
+        "plain value": "it is a plain value now",
+    }[kept.how]
 
 
 def _again(kept: Kept, line: int) -> Iterator[Change]:

@@ -38,7 +38,8 @@ class Kept:
     ``kind`` is that of a capture, or "branch" for the number of the backward that a call returned.
     ``parts`` are the names under which parts of it are kept in its place: ``("x_shape",)``.
     ``again`` is what a second derivative does with it, ``sources`` what it is then computed from,
-    and ``start_of`` what is computed from it. ``times`` are its bytes in multiples of the input
+    and ``start_of`` what is computed from it; ``redo`` is what every backward computes from it.
+    ``times`` are its bytes in multiples of the input
     ``of``, by rules of thumb, None where nothing is known. ``when`` are the inputs of which one has
     to ask for a gradient for it to be kept; () means always. ``value`` is the text by which every
     backward computes it again, where ``how`` says so.
@@ -57,6 +58,7 @@ class Kept:
     again: Literal["as is", "recomputed", "constant", "refused"] = "as is"
     sources: tuple[str, ...] = ()
     start_of: tuple[str, ...] = ()
+    redo: tuple[str, ...] = ()
     why: str = ""
     times: float | None = None
     of: str = ""
@@ -166,48 +168,55 @@ def _kept(rule: Rule, pair: Pair, final: Pair, gradients: Sequence[Gradient]) ->
         yield Kept(pair.branch, "branch", "int", 0, (), "plain value")
     seen = {pair.branch}
     planned = {k.name: k for k in plan(pair).kept}
+    again = _computed_again(pair, final)
     for capture in captures(rule):
-        parts = () if capture.name in saved else tuple(_parts(final, saved, capture))
-        seen |= {capture.name, *parts}
-        one = saved.get(capture.name) or (saved[parts[0]] if parts else None)
-        origin = next((c.origin for c in pair.constants if c.name == capture.name), "")
+        name = capture.name
+        parts = () if name in saved else tuple(_parts(final, saved, capture))
+        seen |= {name, *parts}
         kept = Kept(
-            capture.name,
+            name,
             capture.kind,
             _type(capture.type),
-            _bound(rule, capture.name) or capture.line,
-            tuple(_lines_read(rule, capture.name)),
-            _how_of([saved[n] for n in (capture.name, *parts) if n in saved]),
-            tuple(g.input for g in gradients if capture.name in g.needs),
-            tuple(g.input for g in gradients if capture.name in g.shapes),
-            origin,
+            _bound(rule, name) or capture.line,
+            tuple(_lines_read(rule, name)),
+            "computed again" if name in again.always else _how_of([*_those(saved, name, *parts)]),
+            tuple(g.input for g in gradients if name in g.needs),
+            tuple(g.input for g in gradients if name in g.shapes),
+            next((c.origin for c in pair.constants if c.name == name), ""),
             parts,
-            one.again if one else "as is",
-            tuple(_sources(final, capture.name)),
-            tuple(_made_from(final, capture.name)),
-            one.why if one else "",
         )
-        yield _measured(kept, planned)
+        yield _planned(kept, again, saved, planned)
     for one in final.saved:
         if one.name not in seen:
-            made = tuple(_made_from(final, one.name))
-            line = _bound(rule, one.name)
-            kind = _kind(rule, pair, one.name)
-            kept = Kept(one.name, kind, _type(one.type), line, (), _how(one), start_of=made)
-            yield _measured(replace(kept, again=one.again, why=one.why), planned)
+            kind, line = _kind(rule, pair, one.name), _bound(rule, one.name)
+            kept = Kept(one.name, kind, _type(one.type), line, (), _how(one))
+            yield _planned(kept, again, saved, planned)
 
 
-def _measured(kept: Kept, planned: Mapping[str, Planned]) -> Kept:
-    """The value with what the plan says of it: its size, and whether it is kept at all."""
-    shown = [planned[name] for name in kept.parts or (kept.name,) if name in planned]
-    if not shown:
-        return kept
-    first = shown[0]
-    if first.how == "again":
-        return replace(kept, how="computed again", sources=first.sources, value=first.value)
+def _those(saved: Mapping[str, Saved], *names: str) -> Iterator[Saved]:
+    return (saved[name] for name in names if name in saved)
+
+
+def _planned(
+    kept: Kept, again: _Again, saved: Mapping[str, Saved], planned: Mapping[str, Planned]
+) -> Kept:
+    """The value with what is computed again of it and from it, and with its size."""
+    name = kept.name
+    one = next(_those(saved, name, *kept.parts), None)
+    shown = [planned[n] for n in kept.parts or (name,) if n in planned]
     known = [p.times for p in shown if p.times is not None]
-    times = sum(known) if len(known) == len(shown) and kept.is_tensor else None
-    return replace(kept, times=times, of=first.of, when=first.when)
+    return replace(
+        kept,
+        again=one.again if one else "as is",
+        why=one.why if one else "",
+        sources=again.always.get(name) or again.second.get(name) or (),
+        start_of=tuple(n for n, sources in again.second.items() if name in sources),
+        redo=tuple(n for n, sources in again.always.items() if name in sources),
+        times=sum(known) if len(known) == len(shown) and kept.is_tensor else None,
+        of=shown[0].of if shown else "",
+        when=shown[0].when if shown else (),
+        value=shown[0].value if shown and kept.how == "computed again" else "",
+    )
 
 
 def _kind(
@@ -301,33 +310,42 @@ def _loads(tree: ast.AST) -> set[str]:
     return {n.id for n in walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
 
 
-def _redone(final: Pair) -> tuple[ast.stmt, ...]:
-    """The statements that a second derivative runs again."""
-    for statement in final.backward:
-        tree = statement.tree
-        if isinstance(tree, ast.If) and not statement.line and _asks_grad_mode(tree.test):
-            return tuple(tree.body)
-    return ()
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """What is computed again, with the kept values that it starts from: in every backward, and for
+    a second derivative alone."""
+
+    always: Mapping[str, tuple[str, ...]]
+    second: Mapping[str, tuple[str, ...]]
+
+
+def _computed_again(pair: Pair, final: Pair) -> _Again:
+    forward = {n for s in pair.forward for n in writes(s.tree)}
+    always: list[ast.stmt] = []
+    every: list[ast.stmt] = []
+    for tree in (s.tree for s in final.backward):
+        if isinstance(tree, ast.If) and _asks_grad_mode(tree.test):
+            every += tree.body
+        elif isinstance(tree, (ast.Assign, ast.AnnAssign)) and forward & set(writes(tree)):
+            always.append(tree)
+            every.append(tree)
+    saved = [s.name for s in final.saved]
+    gone = [s.name for s in pair.saved if s.name not in saved]
+    redone = [s.name for s in final.saved if s.again == "recomputed" and s.name != pair.branch]
+    return _Again(_sources(gone, always, saved), _sources(redone, every, saved))
 
 
 def _asks_grad_mode(test: ast.expr) -> bool:
     return isinstance(test, ast.Call) and ast.unparse(test.func).endswith("is_grad_enabled")
 
 
-def _sources(final: Pair, name: str) -> list[str]:
-    """What a value is computed from where it is computed again."""
-    body = _redone(final)
+def _sources(
+    names: Sequence[str], body: Sequence[ast.stmt], saved: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """For each name that the statements bind, the saved values that it starts from."""
     bound = {n for s in body for n in writes(s)}
-    if name not in bound:
-        return []
-    needed = slice_for({name}, body)[1]
-    return [s.name for s in final.saved if s.name in needed and s.name not in bound]
-
-
-def _made_from(final: Pair, start: str) -> list[str]:
-    """The values that are computed again from ``start``."""
-    made = [s.name for s in final.saved if s.name != final.branch]
-    return [name for name in made if start in _sources(final, name)]
+    found = {n: slice_for({n}, tuple(body))[1] for n in names if n in bound}
+    return {n: tuple(s for s in saved if s in found[n] and s not in bound) for n in found}
 
 
 # --- gradients ------------------------------------------------------------------------------------

@@ -91,8 +91,10 @@ def kept_why(kept: Kept) -> str:
         parts.append(f"its shape for the gradient of {listed(kept.shape_for)}{where}")
     if kept.read and not parts:
         parts.append(f"read by backward{_lines(kept)}")
+    if kept.redo:
+        parts.append(f"to compute {listed(kept.redo)} again")
     if kept.how == "computed again":
-        parts.append(f"from {listed(kept.sources)}: `{kept.value}`")
+        parts.append(f"from {listed(kept.sources)} in every backward: `{kept.value}`")
     if kept.when:
         parts.append(f"kept only if {' or '.join(kept.when)} requires grad")
     if kept.again == "recomputed":
