@@ -48,12 +48,24 @@ def is_name(node: ast.AST, name: str) -> bool:
 def children(node: ast.AST) -> list[ast.AST]:
     """The nodes right under ``node``, without operators and contexts."""
     found: list[ast.AST] = []
-    for field in node._fields:
+    kind = node.__class__
+    for field in _FIELDS.get(kind) or _fields_with_nodes(kind):
         value = getattr(node, field, None)
         if value.__class__ is list:
             found += [v for v in value if isinstance(v, ast.AST) and not isinstance(v, _EMPTY)]
         elif isinstance(value, ast.AST) and not isinstance(value, _EMPTY):
             found.append(value)
+    return found
+
+
+# of each class of nodes, the fields that may hold nodes
+_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
+_NO_NODES = {"arg", "attr", "ctx", "id", "kind", "op", "ops", "type_comment"}
+
+
+def _fields_with_nodes(kind: type[ast.AST]) -> tuple[str, ...]:
+    found = () if kind is ast.Constant else tuple(f for f in kind._fields if f not in _NO_NODES)
+    _FIELDS[kind] = found
     return found
 
 

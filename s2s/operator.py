@@ -11,6 +11,7 @@ from torch import Tensor, is_grad_enabled
 from torch._functorch import autograd_function
 from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 from torch._guards import TracingContext
+from torch._library import simple_registry
 from torch.autograd import forward_ad
 
 from .errors import TransformError, diagnostic
@@ -58,11 +59,21 @@ def define(compiled: Compiled) -> Any:
     plain, differentiable = _kernels(compiled, defaults)
     library.impl(name, plain, "CompositeExplicitAutograd")
     library.impl(name, differentiable, "Autograd")
-    torch.library.register_fake(f"s2s::{name}", plain, lib=library)
+    _register_fake(library, name, plain)
     kernel = _batched_kernel(compiled, defaults)
     library.impl(name, kernel, "FuncTorchBatched", with_keyset=True)
     _alias(compiled.name, name)
     return overload
+
+
+def _register_fake(library: Any, name: str, kernel: Callable[..., Any]) -> None:
+    """``torch.library.register_fake``, which would spend most of the time that an operator takes on
+    the place in the source that it is called from."""
+    try:
+        holder: Any = simple_registry.singleton.find(f"s2s::{name}").fake_impl
+        library._registration_handles.append(holder.register(kernel, __file__, lib=library))
+    except (AttributeError, TypeError):  # another version of PyTorch
+        torch.library.register_fake(f"s2s::{name}", kernel, lib=library)
 
 
 def _destroy(name: str) -> None:

@@ -86,10 +86,10 @@ class Prepared:
 
     def _printed(self, form: str, types: _Written | None, literals: _Written | None) -> Emitted:
         from . import pipeline
-        from .emit.call import emit_call
+        from .emit.call import emit_call, emit_scripted_call
 
-        if form == "call":
-            return emit_call(self.pair)
+        if form in ("call", "scripted call"):
+            return (emit_call if form == "call" else emit_scripted_call)(self.pair)
         if form not in self._finals:
             self._finals[form] = pipeline.stages(self.pair, form)[-1].pair
         return pipeline.printed(self._finals[form], form, types, literals)

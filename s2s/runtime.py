@@ -85,8 +85,9 @@ class Compiled:
 
     def _made(self, form: str) -> tuple[Any, ...]:
         emitted = self.text(form)
-        made = load.load(emitted, self.scope, self.interface.torch, lazy=form == "torchscript")
-        return tuple(made[name] for name in emitted.names)
+        lazy = form in ("call", "scripted call", "torchscript")
+        made = load.load(emitted, self.scope, self.interface.torch, lazy)
+        return tuple(made[name] for name in emitted.names if name in made)
 
     def _extra(self, form: str) -> int:
         """How many extra outputs a form's Function returns."""
@@ -228,10 +229,6 @@ class Compiled:
     # --- the function that users call -------------------------------------------------------
 
     def _call(self) -> types.FunctionType:
-        emitted = self.text("call")
-        torch_name = self.interface.torch
-        maker = load.load(emitted, self.scope, torch_name, lazy=True)[emitted.names[0]]
-
         def run(*args: Any) -> Any:
             """The first call that asks for no gradient puts the real one in its place."""
             cell.cell_contents = self.run
@@ -251,21 +248,13 @@ class Compiled:
             "run": run,
             "apply": self.apply,
         }
-        lifted = [c.name for c in self.interface.constants if c.lifted]
-        made, stub = maker(*[None] * len(lifted), *(parts[name] for name in CELLS))
         positional, keywords = self.defaults
-        function = self._with_cells(made, positional)
+        function = self._bound("call", [parts[name] for name in CELLS], positional)
         function.__kwdefaults__ = keywords
-        names = dict(zip(CELLS, emitted.names[1:]))
-        cell = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))[names["run"]]
-        params = self.interface.params
-        plain = [p.name for p in params if p.kind.startswith("positional")]
-        values = dict(keywords or {}) | dict(zip(reversed(plain), reversed(positional or ())))
-        order = self.interface.scripted_order
-        ordered = [values[p.name] for p in order if p.default is not None]
-        stub = self._with_cells(stub, tuple(ordered) or None)
+        name = self.text("call").names[1 + CELLS.index("run")]
+        cell = (function.__closure__ or ())[function.__code__.co_freevars.index(name)]
 
-        def prepare() -> types.FunctionType:
+        def prepare() -> Any:
             """What torch.jit.script compiles instead of ``function``."""
             asked = sys._getframe(1).f_locals.get("obj", function)
             if asked is not function:  # functools.wraps has copied this attribute
@@ -273,17 +262,29 @@ class Compiled:
                     f"torch.jit.script cannot compile {self.name} through a decorator "
                     "above @autograd_script; call the inner function from scripted code"
                 )
-            return stub
+            return self._scripted_call
 
         function.__dict__["__prepare_scriptable__"] = prepare
         return function
 
-    def _with_cells(
-        self, made: types.FunctionType, defaults: tuple[Any, ...] | None
+    @functools.cached_property
+    def _scripted_call(self) -> Any:
+        positional, keywords = self.defaults
+        plain = [p.name for p in self.interface.params if p.kind.startswith("positional")]
+        values = dict(keywords or {}) | dict(zip(reversed(plain), reversed(positional or ())))
+        order = self.interface.scripted_order
+        ordered = [values[p.name] for p in order if p.default is not None]
+        return self._bound("scripted call", [self.module], tuple(ordered) or None)
+
+    def _bound(
+        self, form: str, parts: list[Any], defaults: tuple[Any, ...] | None
     ) -> types.FunctionType:
-        """The function with the variables of the user's enclosing functions as its own."""
-        ours = dict(zip(made.__code__.co_freevars, made.__closure__ or ()))
-        closure = tuple(self.cells.get(n, cell) for n, cell in ours.items())
+        """The function of a text that takes ``parts``, with the variables of the user's enclosing
+        functions as its own."""
+        lifted = [c.name for c in self.interface.constants if c.lifted]
+        made = self._made(form)[0](*[None] * len(lifted), *parts)
+        ours = zip(made.__code__.co_freevars, made.__closure__ or ())
+        closure = tuple(self.cells.get(name, cell) for name, cell in ours)
         return types.FunctionType(made.__code__, self.scope, made.__name__, defaults, closure)
 
     def constant(self, name: str) -> Any:

@@ -77,16 +77,12 @@ def from_code(code: types.CodeType, text: str, module: str, qualname: str) -> So
         tree = parse_text(text)
     except (SyntaxError, ValueError, RecursionError):
         raise TransformError([_stale(name, start)]) from None
-    found = [
-        (function, enclosing)
-        for function, enclosing in _functions(tree)
-        if function.name == code.co_name and _first_line(function) == code.co_firstlineno
-    ]
+    found = _functions_at(tree).get((code.co_name, code.co_firstlineno))
     if code.co_name == "<lambda>":
         raise TransformError([_lambda(start)])
     if not found:
         raise TransformError([_stale(name, start)])
-    function, enclosing = found[0]
+    function, enclosing = found
     source = Source(text, file, module, qualname, tree, function, enclosing)
     if not _same_code(source, code):
         raise TransformError([_stale(name, source.span(function))])
@@ -235,6 +231,13 @@ def _functions(tree: ast.Module) -> tuple[tuple[Function, tuple[ast.stmt, ...]],
     """Every function of a file with what encloses it. Kept, as the next function of the file
     asks again."""
     return tuple(_functions_in(tree, ()))
+
+
+@functools.lru_cache(maxsize=64)
+def _functions_at(tree: ast.Module) -> dict[tuple[str, int], tuple[Function, tuple[ast.stmt, ...]]]:
+    """The same by name and first line, where a function object says that it stands; of several
+    there the first."""
+    return {(f.name, _first_line(f)): (f, around) for f, around in reversed(_functions(tree))}
 
 
 def _functions_in(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import re
 from collections.abc import Collection, Iterator, Sequence
 
@@ -46,6 +47,7 @@ _PICKING |= {"masked_scatter": (0, 2), "masked_select": (0,), "one_hot": (), "sc
 _PICKING |= {"scatter_add": (0, 3), "take": (0,), "take_along_dim": (0,), "where": (1, 2)}
 # parameters with these names are data, and seldom learned
 _DATA = re.compile(r"(^|_)(ids?|idx|ind(ex|ices)|labels?|lengths?|masks?|targets?)\d*$|^running_")
+_TRICKS = ("exec", "eval", "globals", "locals", "vars")  # they bind names, or tell them
 _NUMBER_TOO = {"conjugate", "imag", "is_integer", "real"}  # attributes that numbers have as well
 _FACTORIES = {"arange", "as_tensor", "eye", "full", "linspace", "ones", "rand", "randn", "tensor"}
 _FACTORIES |= {"device", "empty", "finfo", "iinfo", "zeros"}
@@ -135,15 +137,21 @@ def _blocks(node: ast.AST) -> list[ast.stmt]:
 
 def _depends(node: ast.AST, names: Collection[str]) -> bool:
     """Does a value depend on one of ``names``, and not on their shapes alone?"""
+    return not _value_of(node).isdisjoint(names)
+
+
+@functools.lru_cache(maxsize=4096)
+def _value_of(node: ast.AST) -> frozenset[str]:
+    """The names that a value is computed from."""
     if isinstance(node, ast.Name):
-        return node.id in names
+        return frozenset((node.id,))
     if isinstance(node, ast.Attribute) and node.attr in METADATA:
-        return False
+        return frozenset()
     if isinstance(node, ast.Call) and _called(node) in _OF_SHAPE:
-        return False
+        return frozenset()
     if isinstance(node, ast.Lambda):
-        return any(name in names for name in reads(node))
-    return any(_depends(child, names) for child in children(node))
+        return frozenset(reads(node))
+    return frozenset().union(*map(_value_of, children(node)))
 
 
 def _called(call: ast.Call) -> str:
@@ -498,24 +506,18 @@ def _meant_for(node: ast.expr, names: list[str]) -> int | None:
 def unbound_names(source: Source) -> tuple[str, ...]:
     """Names that a function reads and its file does not bind, builtins among them; none where the
     file binds names that cannot be seen."""
-    tricks = ("exec", "eval", "globals", "locals", "vars")
-    for node in walk(source.tree):
-        if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names):
-            return ()
-        if isinstance(node, ast.Call) and _called(node) in tricks:
-            return ()
     bound = _bound_names(source)
+    if bound is None:
+        return ()
     return tuple(name for name in reads(source.function) if name not in bound)
 
 
-def _bound_names(source: Source) -> set[str]:
+def _bound_names(source: Source) -> set[str] | None:
     """The names that a function's file binds for it, and those of every module."""
-    found = {"torch", "__file__", "__builtins__", "__class__", "__annotations__"}
-    found |= {"__name__", "__doc__", "__package__", "__spec__", "__loader__", "__path__"}
-    found.update(*(writes(s) for s in source.tree.body))
-    for node in walk(source.tree):
-        if isinstance(node, ast.Global):
-            found.update(node.names)
+    of_module = _module_names(source.tree)
+    if of_module is None:
+        return None
+    found = set(of_module)
     for outer in source.enclosing:
         if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef)):
             found.update(a.arg for a in walk(outer.args) if isinstance(a, ast.arg))
@@ -523,6 +525,22 @@ def _bound_names(source: Source) -> set[str]:
         found.update(_type_parameters(outer))
     found.update(n for node in walk(source.function) for n in _type_parameters(node))
     return found
+
+
+@functools.lru_cache(maxsize=64)
+def _module_names(tree: ast.Module) -> frozenset[str] | None:
+    """The globals of a file; None where some cannot be seen."""
+    found = {"torch", "__file__", "__builtins__", "__class__", "__annotations__"}
+    found |= {"__name__", "__doc__", "__package__", "__spec__", "__loader__", "__path__"}
+    found.update(*(writes(s) for s in tree.body))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names):
+            return None
+        if isinstance(node, ast.Call) and _called(node) in _TRICKS:
+            return None
+        if isinstance(node, ast.Global):
+            found.update(node.names)
+    return frozenset(found)
 
 
 def _undefined_names(rule: Rule, known: Collection[str]) -> Iterator[Diagnostic]:
@@ -535,7 +553,7 @@ def _undefined_names(rule: Rule, known: Collection[str]) -> Iterator[Diagnostic]
         for backward in rule.backwards:
             if any(n is place for n in walk(backward.tree)):
                 by = f"{backward.name} of {rule.name}"
-        every = {*_bound_names(source), *known, *dir(builtins), *rule.locals}
+        every = {*(_bound_names(source) or ()), *known, *dir(builtins), *rule.locals}
         yield diagnostic(
             "S2S104",
             source.span(place),

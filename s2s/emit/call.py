@@ -1,7 +1,7 @@
 """The function that stands in the user's place and chooses a form for every call.
 
-Beside it stands the function that ``torch.jit.script`` compiles in its place: a call of the
-operator. Everything the two need beside their own parameters comes as a closure of ``bind``.
+Apart from it stands the function that ``torch.jit.script`` compiles in its place: a call of the
+operator. What the two need beside their own parameters comes as a closure of ``bind``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..names import fresh, walk
 from ..source import bindings
 from .layout import module_text, own, simple_default
 
-__all__ = ["Watched", "emit_call", "watched"]
+__all__ = ["Watched", "emit_call", "emit_scripted_call", "watched"]
 
 NUMBERS = ("int", "float", "bool", "str")
 
@@ -68,24 +68,30 @@ def _called_objects(pair: Pair) -> set[str]:
 def emit_call(pair: Pair) -> Emitted:
     """``bind(...)``, which makes the function that users call."""
     cells = {name: fresh(name, pair.taken | {pair.name}) for name in CELLS}
+    return _bound("call", pair, cells, [_head(pair), *_indented(_body(pair, cells))], pair.name)
+
+
+def emit_scripted_call(pair: Pair) -> Emitted:
+    """``bind(s2s)``, which makes the function that TorchScript compiles in its place."""
+    cells = {"s2s": fresh("s2s", pair.taken | {pair.name})}
+    name = fresh(f"{pair.name}_scripted", pair.taken | {pair.name})
+    body = _indented(_scripted_body(pair, cells["s2s"]))
+    return _bound("scripted call", pair, cells, [_scripted_head(pair, name), *body], name)
+
+
+def _bound(form: str, pair: Pair, cells: dict[str, str], rows: list[str], returned: str) -> Emitted:
     lifted = [c.name for c in pair.constants if c.lifted]
     maker = fresh("bind", pair.taken | {pair.name})
-    scripted = fresh(f"{pair.name}_scripted", pair.taken | {pair.name})
-    body = _body(pair, cells)
-    rows = [
-        f"def {maker}({', '.join([*lifted, *cells.values()])}):",
-        *(f"    {row}" for row in _head(pair)),
-        *(f"        {row}" for row in body),
-        "",
-        *(f"    {row}" for row in _scripted_head(pair, scripted)),
-        *(f"        {row}" for row in _scripted_body(pair, cells["s2s"])),
-        "",
-        f"    return {pair.name}, {scripted}",
-    ]
-    return module_text("call", pair, own(*rows), (maker, *cells.values()))
+    head = f"def {maker}({', '.join([*lifted, *cells.values()])}):"
+    every = [head, *_indented([*rows, "", f"return {returned}"])]
+    return module_text(form, pair, own(*every), (maker, *cells.values()))
 
 
-def _head(pair: Pair) -> list[str]:
+def _indented(rows: list[str]) -> list[str]:
+    return [f"    {row}" if row else row for row in rows]
+
+
+def _head(pair: Pair) -> str:
     """The user's signature."""
     shown: list[str] = []
     for index, param in enumerate(pair.params):
@@ -95,17 +101,17 @@ def _head(pair: Pair) -> list[str]:
         after = pair.params[index + 1].kind if index + 1 < len(pair.params) else ""
         if param.kind == "positional-only" and after != "positional-only":
             shown.append("/")
-    return [f"def {pair.name}({', '.join(shown)}):"]
+    return f"def {pair.name}({', '.join(shown)}):"
 
 
-def _scripted_head(pair: Pair, name: str) -> list[str]:
+def _scripted_head(pair: Pair, name: str) -> str:
     """What TorchScript sees: it knows neither positional-only parameters nor keyword-only ones
     with defaults, which come last by position."""
     shown = [_parameter(p) for p in pair.scripted_order]
     required = [p for p in pair.params if p not in pair.scripted_order]
     if required:
         shown += ["*", *map(_parameter, required)]
-    return [f"def {name}({', '.join(shown)}):"]
+    return f"def {name}({', '.join(shown)}):"
 
 
 def _parameter(param: Param) -> str:
@@ -123,18 +129,25 @@ def _body(pair: Pair, cells: dict[str, str]) -> list[str]:
     arguments = ", ".join(f"*{n}" if n == pair.listed else n for n in pair.arguments)
     guard = _guard(pair, cells["s2s"])
     c, s2s = cells, cells["s2s"]
-    transformed = _put_back(pair, f"{s2s}.transformed({arguments})")
-    watched_here = [f"if {c['is_grad_enabled']}():", *(f"    {row}" for row in guard)]
+    transformed = "return " + _put_back(pair, f"{s2s}.transformed({arguments})")
+    other = f"return {s2s}.other({arguments})"
+    odd = _odd_plain(pair, cells)
+    asks = _asks(pair)
+    with_grad = [
+        *guard,
+        *([f"if {odd}:", f"    {other}"] if odd else []),
+        f"if {c['transforms_active']}():",
+        f"    {transformed}",
+        *(_differentiated(pair, cells, arguments, asks, other) if asks else []),
+    ]
     return [
         f"if {c['is_dynamo_compiling']}() or {c['compiler']}._is_compiling_flag "
         f"or {c['forward_ad']}._current_level >= 0 or {c['fx']}._is_fx_tracing_flag "
         f"or {c['is_tracing']}():",
-        *(f"    {row}" for row in guard),
-        f"    return {transformed}",
-        *(watched_here if guard else []),
-        *_needed(pair, cells, arguments),
-        f"if {c['transforms_active']}() and {c['is_grad_enabled']}():",
-        f"    return {transformed}",
+        *_indented(guard),
+        f"    {transformed}",
+        f"if {c['is_grad_enabled']}():",
+        *_indented(with_grad),
         "return " + _put_back(pair, f"{c['run']}({arguments})"),
     ]
 
@@ -189,10 +202,9 @@ def _guard(pair: Pair, s2s: str) -> list[str]:
     return rows
 
 
-def _needed(pair: Pair, cells: dict[str, str], arguments: str) -> list[str]:
-    """Does an input ask for a gradient? One that is not what its type says goes elsewhere."""
+def _asks(pair: Pair) -> list[str]:
+    """For each input that may ask for a gradient: does it?"""
     asks: list[str] = []
-    odd: list[str] = []
     for param in pair.params:
         name = param.name
         if name == pair.listed:
@@ -202,23 +214,33 @@ def _needed(pair: Pair, cells: dict[str, str], arguments: str) -> list[str]:
             asks.append(f"{name}.requires_grad")
         elif param.type == "Optional[Tensor]":
             asks.append(f"({name} is not None and {name}.requires_grad)")
-        elif not param.bound:
-            odd.append(_odd(name, param.type, cells))
-    other = f"    return {cells['s2s']}.other({arguments})"
-    rows = [f"if {' or '.join(odd)}:", other] if odd else []
-    if not asks:
-        return rows
+    return asks
+
+
+def _differentiated(
+    pair: Pair, cells: dict[str, str], arguments: str, asks: list[str], other: str
+) -> list[str]:
+    """The eager Function where an input asks for a gradient. An input that is not what its type
+    says goes elsewhere."""
     needed = fresh("needed", pair.taken)
-    rows += ["try:", f"    {needed} = {' | '.join(asks)}", "except AttributeError:", other]
-    rows.append(f"if {needed} and {cells['is_grad_enabled']}():")
+    autocast = _put_back(pair, f"{cells['s2s']}.autocast({arguments})")
     return [
-        *rows,
-        f"    if {cells['transforms_active']}():",
-        f"        return {_put_back(pair, cells['s2s'] + f'.transformed({arguments})')}",
+        "try:",
+        f"    {needed} = {' | '.join(asks)}",
+        "except AttributeError:",
+        f"    {other}",
+        f"if {needed}:",
         f"    if {cells['autocast_active']}():",
-        f"        return {_put_back(pair, cells['s2s'] + f'.autocast({arguments})')}",
+        f"        return {autocast}",
         f"    return {_applied(pair, cells, arguments)}",
     ]
+
+
+def _odd_plain(pair: Pair, cells: dict[str, str]) -> str:
+    """Does a parameter that should be plain hold a tensor?"""
+    tensors = ("Tensor", "Optional[Tensor]")
+    plain = [p for p in pair.params if p.type not in tensors and not p.bound]
+    return " or ".join(_odd(p.name, p.type, cells) for p in plain if p.name != pair.listed)
 
 
 def _odd(name: str, type_: str, cells: dict[str, str]) -> str:
