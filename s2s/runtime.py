@@ -602,6 +602,8 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
         return True
 
     def transformed(*args: Any) -> Any:
+        if torch.onnx.is_in_onnx_export():  # no gradients there, and no operators of ours
+            return compiled.run(*args)
         if is_compiling():
             if compiled.interface.dirty:
                 raise RuntimeError(

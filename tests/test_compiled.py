@@ -84,3 +84,13 @@ def test_compiled_transforms_of_what_has_no_operator_say_why() -> None:
     compiled = torch.compile(torch.func.grad(Gain()), backend="aot_eager", fullgraph=True)
     with pytest.raises(torch._dynamo.exc.Unsupported, match="no type in an operator's schema"):
         compiled(torch.ones(()))
+
+
+def test_onnx_export_sees_the_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX has no gradients and no operators of ours; ``python -m benchmarks.grid`` exports to it
+    where onnx is installed."""
+    monkeypatch.setattr(torch.onnx, "is_in_onnx_export", lambda: True)
+    traced = torch.jit.trace(seven, torch.ones(2), check_trace=False)
+    assert "aten::mul" in str(traced.graph) and "s2s::" not in str(traced.graph)
+    exported = torch.export.export(Gain(), (torch.ones(2),), strict=False)
+    assert "aten.mul" in str(exported.graph)

@@ -47,6 +47,9 @@ LACKING = {
     "second derivative of compile, aot_eager",
     "two dual levels of jvp",
     "jit.save, load without the function's module",  # nothing defines its operator
+    # what a tensor of an enclosing transform would need is a parameter of its own
+    "a traced tensor is captured, grad",
+    "a traced tensor is captured, jvp",
 }
 
 
@@ -83,9 +86,9 @@ NOT_THE_RULE = {
 def test_every_way_sees_a_rule_that_is_dropped() -> None:
     """The ways can fail: the untrue functions with PyTorch's own derivative in place of theirs."""
     blind = set()
-    for way in (w for w in WAYS if w.cost == 0):
+    for way in (w for w in WAYS if w.cost == 0 or w.group == "distributed"):
         outcomes = set()
-        for name in UNTRUE:
+        for name in UNTRUE if way.cost == 0 else UNTRUE[:1]:
             case = subjects()[name]
             dropped = Case(name, PARTS[name].forward, case.truth, case.args, case.flags)
             outcomes.add(judge(way.run, dropped)[0])

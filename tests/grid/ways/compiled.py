@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import io
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from ..judge import Case, NotApplicable, filled, gradients, leaves, like, pull, same
 from .base import way
@@ -348,6 +352,76 @@ def compile_exported(case: Case) -> None:
     want = case.pulled()
     program = torch.export.export(Net(case.bind(case.f)), tuple(case.tensors()), strict=False)
     same(pull(_compile(program.module()), case.leaves()), want)
+
+
+def _packaged(program: Any) -> Any:
+    """The program as AOTInductor compiles it: C++ that runs without Python."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = torch._inductor.aoti_compile_and_package(
+            program, package_path=f"{folder}/program.pt2"
+        )
+        return torch._inductor.aoti_load_package(path)
+
+
+@way("AOTInductor package of the forward", cost=3)
+def aoti(case: Case) -> None:
+    want = case.pulled()
+    count = len(case.smooth_outputs())
+    with torch.no_grad():
+        program = torch.export.export(Net(case.bind(case.f)), tuple(case.tensors()), strict=False)
+        got = _packaged(program)(*case.tensors())
+    same(got, want[:count])
+
+
+@way("AOTInductor package of the gradient", cost=3)
+def aoti_gradient(case: Case) -> None:
+    """Recorded by make_fx, as in "make_fx of func.grad": the rule is in the package."""
+    want = case.pulled()
+    count = len(case.smooth_outputs())
+    units = tuple(like(want[:count]))
+
+    def pulled(*tensors: Tensor) -> Any:
+        _, pullback = torch.func.vjp(case.bind(case.f), *tensors)
+        return pullback(units)
+
+    graph = make_fx(pulled)(*case.tensors())
+    with torch.no_grad():
+        program = torch.export.export(graph, tuple(case.tensors()), strict=False)
+        got = _packaged(program)(*case.tensors())
+    same(got, want[count:])
+
+
+def _onnx(dynamo: bool) -> Callable[[Case], None]:
+    def run(case: Case) -> None:
+        for name in ("onnx", "onnxscript") if dynamo else ("onnx",):
+            if importlib.util.find_spec(name) is None:
+                raise NotApplicable(f"{name} is not installed")
+        from onnx.reference import ReferenceEvaluator
+
+        want = case.pulled()
+        file = io.BytesIO()
+        given = tuple(t.float() for t in case.tensors())
+        if any(t.is_complex() for t in case.tensors()):
+            raise NotApplicable("complex")
+        net = Net(case.bind(case.f)).eval()
+        with contextlib.redirect_stdout(io.StringIO()), torch.no_grad():
+            if dynamo:
+                exported: Any = torch.onnx.export(net, given, dynamo=True)
+                exported.save(file)
+            else:
+                torch.onnx.export(net, given, file, dynamo=False)
+        program = ReferenceEvaluator(file.getvalue())
+        names = [i.name for i in program.proto_.graph.input]
+        got = program.run(None, dict(zip(names, (t.numpy() for t in given))))
+        count = len(case.smooth_outputs())
+        wanted = [t.float() for t in want[:count]]
+        same([torch.as_tensor(a) for a in got], wanted, tolerance=(1e-3, 1e-4))
+
+    return run
+
+
+way("ONNX export of the forward", cost=1)(_onnx(True))
+way("ONNX export of the forward, by tracing", cost=1)(_onnx(False))
 
 
 @way("opcheck", cost=1)

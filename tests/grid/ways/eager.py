@@ -223,6 +223,19 @@ def second_derivative(case: Case) -> None:
     same(second(case.bind(case.f), case.tensors()), want)
 
 
+@way("gradgradcheck")
+def finite_differences(case: Case) -> None:
+    """The second derivative is that of the user's backward: independent of the reference."""
+    same(pull(case.bind(case.f), case.leaves()), case.pulled())
+
+    def run(f: Callable[..., Any]) -> bool:
+        options: dict[str, Any] = {"atol": 1e-4, "check_undefined_grad": False}
+        return torch.autograd.gradgradcheck(case.bind(f), case.leaves(), **options)
+
+    case.want(run)
+    run(case.f)
+
+
 @way("third derivative")
 def third_derivative(case: Case) -> None:
     want = case.want(lambda f: third(case.bind(f), case.tensors()))
@@ -256,14 +269,14 @@ def two_calls(case: Case) -> None:
     same(run(case.f), want)
 
 
-@way("threads")
+@way("threads, 4 x 40 calls")
 def threads(case: Case) -> None:
     want = case.pulled()
     found: list[Any] = [None] * 4
 
     def work(index: int) -> None:
         try:
-            for _ in range(5):
+            for _ in range(40):
                 found[index] = pull(case.bind(case.f), case.leaves())
         except Exception as error:
             found[index] = error

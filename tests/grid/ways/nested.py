@@ -13,7 +13,6 @@ from torch.utils.checkpoint import checkpoint
 
 from ..judge import (
     Case,
-    NotApplicable,
     filled,
     gradients,
     leaves,
@@ -638,13 +637,3 @@ def trace_of_scripted(case: Case) -> None:
     traced = torch.jit.trace(case.bind(call), tuple(case.tensors()), check_trace=False)
     for _ in range(2):
         same(pull(traced, case.leaves()), want)
-
-
-@way("optimize_for_inference of a scripted module, then trained")
-def frozen(case: Case) -> None:
-    if any(t.is_complex() for t in case.tensors()):
-        raise NotApplicable("complex")
-    want = case.pulled()
-    call = scripted_call(case)
-    torch._C._jit_pass_inline(call.graph)
-    same(pull(case.bind(call), case.leaves()), want)

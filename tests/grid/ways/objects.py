@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ..judge import Case, NotApplicable, filled, gradients, like, must, pull, same
 from .base import way
-from .scripted import PULL, ROOT, fresh_process, pull_data
+from .scripted import PULL, ROOT, fresh_process, pull_data, scripted_call
 
 
 class Holder(nn.Module):
@@ -47,6 +47,19 @@ def pickled(case: Case) -> None:
     want = case.pulled()
     again = pickle.loads(pickle.dumps(Holder(case.f)))
     same(pull(case.bind(again), case.leaves()), want)
+
+
+@way("pickle after every form was used")
+def pickled_after_use(case: Case) -> None:
+    """A factory's product too: what pickle finds is the name."""
+    _importable(case)
+    want = case.pulled()
+    same(pull(case.bind(scripted_call(case)), case.leaves()), want)
+    outputs, pulled = torch.func.vjp(case.bind(case.f), *case.tensors())
+    same([*outputs, *pulled(tuple(like(outputs)))], want)
+    again = pickle.loads(pickle.dumps(Holder(case.f)))
+    same(pull(case.bind(again), case.leaves()), want)
+    same(pull(case.bind(copy.deepcopy(again)), case.leaves()), want)
 
 
 @way("deepcopy of a module that holds it")
@@ -134,6 +147,37 @@ def workers(case: Case) -> None:
     want = case.pulled()
     loader = DataLoader(Rows(case), batch_size=None, num_workers=1, multiprocessing_context="fork")
     for row in loader:
+        same(row, want)
+
+
+class Answers(Dataset[Any]):
+    """What a worker that starts anew needs: the function by name, and the arguments."""
+
+    def __init__(self, case: Case) -> None:
+        self.module = Holder(case.f)
+        self.data = pull_data(case)[1]
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> Any:
+        args = list(self.data["args"])
+        asked = [args[i].clone().requires_grad_() for i in self.data["places"]]
+        for place, t in zip(self.data["places"], asked):
+            args[place] = t
+        out = self.module(*args)
+        outputs = list(out) if isinstance(out, (tuple, list)) else [out]
+        outputs = [outputs[i] for i in self.data["keep"]]
+        grads = filled(gradients(outputs, asked, self.data["units"]), asked)
+        return [t.detach().clone() for t in (*outputs, *grads)]
+
+
+@way("DataLoader workers, spawned", cost=3)
+def spawned_workers(case: Case) -> None:
+    _importable(case)
+    want = case.pulled()
+    options: dict[str, Any] = {"num_workers": 1, "multiprocessing_context": "spawn"}
+    for row in DataLoader(Answers(case), batch_size=None, **options):
         same(row, want)
 
 

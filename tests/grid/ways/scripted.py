@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any, List, Optional, Tuple
@@ -63,7 +64,7 @@ def script_function(case: Case) -> None:
     same(got, want[: len(got)])
 
 
-@way("jit.script module")
+@way("jit.script module, frozen, optimize_for_inference")
 def script_module(case: Case) -> None:
     shown, names = _head(case)
     text = (
@@ -74,7 +75,12 @@ def script_module(case: Case) -> None:
     want = case.pulled()
     net = torch.jit.script(run_text(case, text, "Net")())
     same(pull(case.bind(net), case.leaves()), want)
-    same(pull(case.bind(torch.jit.freeze(net.eval())), case.leaves()), want)
+    frozen = torch.jit.freeze(net.eval())
+    for _ in range(2):
+        same(pull(case.bind(frozen), case.leaves()), want)
+    ready = torch.jit.optimize_for_inference(frozen)
+    for _ in range(2):
+        same(pull(case.bind(ready), case.leaves()), want)
 
 
 def _looped(case: Case, f: Callable[..., Any], steps: int) -> Callable[..., Tensor]:
@@ -127,6 +133,16 @@ def profiling(case: Case) -> None:
     for wanted in plans:
         want = case.want(lambda f, w=wanted: pull(case.bind(f), case.leaves(w)))  # type: ignore[misc]
         same(pull(case.bind(call), case.leaves(wanted)), want, f"{wanted}:")
+
+
+@way("jit.script, 4 threads")
+def script_threads(case: Case) -> None:
+    want = case.pulled()
+    call = scripted_call(case)
+    with ThreadPoolExecutor(4) as pool:
+        found = [pool.submit(lambda: pull(case.bind(call), case.leaves())) for _ in range(40)]
+        for one in found:
+            same(one.result(), want)
 
 
 @way("jit.script, second derivative")

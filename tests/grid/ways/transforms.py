@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, jacrev, vjp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from ..judge import Case, NotApplicable, filled, gradients, leaves, like, pull, same
+import s2s
+
+from ..judge import Case, NotApplicable, Wrong, filled, gradients, leaves, like, pull, same
 from .base import way
 from .forward import _real, matrix
 
@@ -149,6 +151,47 @@ def chunks(case: Case) -> None:
     same(got, want[: len(got)])
 
 
+@way("vmap, randomness same and different")
+def randomness(case: Case) -> None:
+    """Each row, or all rows together, draw a factor in front of the function."""
+    _real(case)
+    batch = _batch(case)
+    units = tuple(like([case.first(case.truth)(batch[0][0])]))
+
+    def row(f: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*tensors: Tensor) -> Any:
+            drawn = torch.rand_like(tensors[0]) + 0.5
+            first, *rest = tensors
+
+            def scaled(x: Tensor) -> Tensor:
+                return case.bind(f)(x * drawn, *rest)[0]
+
+            out, pulled = vjp(scaled, first)
+            return drawn, out, pulled(units[0])[0]
+
+        return run
+
+    for flag in ("same", "different"):
+        drawn, *got = vmap(row(case.f), randomness=flag)(*batch)
+        if bool((drawn[0] == drawn[1]).all()) != (flag == "same"):
+            raise RuntimeError("vmap drew otherwise")
+
+        def by_hand(f: Callable[..., Any], drawn: Tensor = drawn) -> list[Tensor]:
+            rows = []
+            for i, (first, *rest) in enumerate(zip(*batch)):
+                (x,) = leaves([first])
+                out = case.bind(f)(x * drawn[i], *rest)[0]
+                rows.append([out, *filled(gradients([out], [x], units), [x])])
+            return [torch.stack(values) for values in zip(*rows)]
+
+        same(got, case.want(by_hand))
+    try:
+        vmap(row(case.f), randomness="error")(*batch)
+    except RuntimeError:
+        return
+    raise Wrong("drew under randomness='error'")
+
+
 class Scaled(nn.Module):
     """The function with a trained factor in front, so that every function has a parameter."""
 
@@ -255,3 +298,63 @@ def linearized(case: Case) -> None:
     want = _moved(case, tangents)
     _, push = torch.func.linearize(case.bind(case.f), *case.tensors())
     same(push(*tangents), want)
+
+
+def _captured(case: Case) -> Any:
+    """A function that is made inside a transform and reads a tensor of it from outside itself."""
+    if not hasattr(case.f, "__s2s__"):
+        raise NotApplicable("s2s alone")
+
+    def loss(w: Tensor, x: Tensor) -> Tensor:
+        @s2s.autograd_script
+        def scaled(x: Tensor) -> Any:
+            def backward(g: Tensor) -> Any:
+                return 7 * g * w
+
+            return x * w, backward
+
+        return case.first(case.f)(scaled(x)).sum()
+
+    return loss
+
+
+@way("a traced tensor is captured, grad")
+def captured_grad(case: Case) -> None:
+    _real(case)
+    loss = _captured(case)
+    x = case.tensors()[0]
+    got = grad(loss)(torch.full_like(x, 1.25), x)
+    raise Wrong(f"gradient {got.reshape(-1)[0]:.4g} of a tensor that the rule does not know")
+
+
+@way("a traced tensor is captured, jvp")
+def captured_jvp(case: Case) -> None:
+    _real(case)
+    case.need("linear")
+    loss = _captured(case)
+    x = case.tensors()[0]
+    w = torch.full_like(x, 1.25)
+    _, got = torch.func.jvp(lambda w: loss(w, x), (w,), (torch.ones_like(w),))
+    raise Wrong(f"tangent {got:.4g} of a tensor that the rule does not know")
+
+
+@way("a traced tensor is captured, vmap")
+def captured_vmap(case: Case) -> None:
+    """Each row captures its own: the gradients of the others show that it is no constant of all."""
+    _real(case)
+    loss = _captured(case)
+    x = case.tensors()[0]
+    weights = torch.stack([torch.full_like(x, s) for s in SCALES])
+
+    def by_hand(f: Callable[..., Any]) -> list[Tensor]:
+        rows = []
+        for w in weights:
+            (leaf,) = leaves([x])
+            (between,) = leaves([x * w])
+            out = case.first(f)(between).sum()
+            (g,) = filled(gradients([out], [between], None), [between])
+            rows.append(7 * g * w + 0 * leaf.detach())
+        return [torch.stack(rows)]
+
+    want = case.want(by_hand)
+    same([vmap(grad(loss, 1), in_dims=(0, None))(weights, x)], want)
