@@ -3,7 +3,8 @@
 A way is a function of a `Case` that compares what the function under test gives with what the
 user's own backward gives, through the reference. It ends quietly (right), raises `Wrong`
 (silently wrong), raises `NotApplicable` (the way says nothing about this function), or raises
-anything else: the function under test has refused, which is an answer too.
+anything else: the function under test has refused, which is an answer too. A tensor of nothing
+but nan is a refusal: forward mode cannot tell beforehand whether a tangent will be used.
 """
 
 from __future__ import annotations
@@ -273,6 +274,8 @@ def same(got: Any, want: Any, what: str = "", tolerance: tuple[float, float] | N
         if one is None or other is None:
             one = torch.zeros_like(other) if one is None else one
             other = torch.zeros_like(one) if other is None else other
+        if one.numel() and bool(one.isnan().all()) and not bool(other.isnan().any()):
+            raise RuntimeError(f"{what} value {number}: nan in place of a number".strip())
         rtol, atol = tolerance or TOLERANCES.get(other.dtype, (0.0, 0.0))
         try:
             torch.testing.assert_close(
