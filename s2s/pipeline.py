@@ -26,9 +26,10 @@ from .passes.plain_sequences import plain_sequences
 from .passes.plain_statements import plain_statements
 from .passes.plain_values import plain_values
 from .passes.recompute_intermediates import recompute_always, recompute_intermediates
+from .passes.save_if_needed import save_if_needed
 from .passes.save_less import save_less
 from .passes.save_parts import save_parts
-from .passes.save_sizes import save_sizes
+from .passes.save_sizes import save_own_sizes, save_sizes
 from .passes.unnest_walrus import unnest_walrus
 from .passes.unroll_comprehensions import unroll_comprehensions
 from .verify import verify
@@ -41,11 +42,13 @@ Pass = Callable[[Pair], Pair]
 FORMS: Mapping[str, tuple[Pass, ...]] = {
     "eager": (
         save_parts,
+        save_own_sizes,  # before it: a shape is not worth computing again
         save_less,
         recompute_intermediates,  # after it: of what is kept
         save_sizes,  # after it: a tensor that a second derivative needs is kept
         drop_recomputed,  # after them: they look at the statements of forward
         guard_gradients,
+        save_if_needed,  # last: it reads what each guarded gradient needs
     ),
     "torchscript": (
         match_to_if,  # first: the others look into its cases as statements

@@ -1,4 +1,4 @@
-"""The corpus, loaded in three ways, and the arithmetic that compares forms.
+"""The corpus, loaded in several ways, and the arithmetic that compares forms.
 
 A file of ``corpus/`` defines ``FUNCTION`` (or a list of them), ``inputs()`` (a list of argument
 tuples; a dict at the end holds keyword arguments) and these flags:
@@ -62,12 +62,18 @@ def reference(fn: Function) -> Function:
     return s2s.autograd_function(listed if fn.__module__.endswith(containers) else fn)
 
 
-WAYS = {"compiled": s2s.autograd_script, "reference": reference, "plain": plain}
+WAYS = {
+    "compiled": s2s.autograd_script,
+    "least": functools.partial(s2s.autograd_script, save="least"),
+    "all": functools.partial(s2s.autograd_script, save="all"),
+    "reference": reference,
+    "plain": plain,
+}
 
 
 @functools.cache
 def load(name: str, way: str = "compiled") -> ModuleType:
-    """A corpus file, with its functions decorated in one of three ways."""
+    """A corpus file, with its functions decorated in one of these ways."""
     full = f"corpus_{way}_{name}"
     spec = importlib.util.spec_from_file_location(full, CORPUS / f"{name}.py")
     assert spec is not None and spec.loader is not None

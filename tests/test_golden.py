@@ -67,7 +67,12 @@ class LayerNorm(torch.autograd.Function):
         centred = x - x.mean(-1, keepdim=True)
         rstd = torch.rsqrt((centred * centred).mean(-1, keepdim=True) + eps)
         x_hat = centred * rstd
-        ctx.save_for_backward(x, weight, rstd, x_hat)
+        ctx.save_for_backward(
+            x,
+            weight if ctx.needs_input_grad[0] else None,
+            rstd if ctx.needs_input_grad[0] else None,
+            x_hat if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+        )
         ctx.eps = eps
         return x_hat * weight + bias
 

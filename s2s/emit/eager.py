@@ -11,6 +11,7 @@ from ..effects import aliases
 from ..infer import infer, is_tensor_tuple, types_after
 from ..ir import Emitted, Pair, Saved, Stmt, replace
 from ..names import fresh, walk, writes
+from ..passes.guard_gradients import NEEDS
 from ..source import bindings
 from ..syntax import (
     code,
@@ -125,7 +126,12 @@ def forward_lines(pair: Pair, ctx: str) -> list[Line]:
         return [*small, returned(everything, pair.single and not hidden(pair))]
 
     body = replace_returns(pair.forward, rewrite)
-    return own(*as_list(pair)) + statement_lines(tidy(body))
+    return own(*as_list(pair)) + statement_lines(tidy(body), needs_of(pair, ctx))
+
+
+def needs_of(pair: Pair, ctx: str) -> dict[str, str]:
+    """``needs_input_grad`` in a pair stands for what ctx has."""
+    return {} if NEEDS in pair.taken else {NEEDS: f"{ctx}.{NEEDS}"}
 
 
 def as_tuple(value: cst.BaseExpression) -> cst.BaseExpression:
@@ -193,8 +199,15 @@ def save_statements(pair: Pair, ctx: str, values: dict[str, str]) -> list[str]:
     for extra in _lists(pair)[:-1]:
         texts.append(f"{ctx}.{attribute(extra)} = len({extra.name})")
     tensors += [f"*{s.name}" for s in _lists(pair)[1:]]
-    first = [listed(f"{ctx}.save_for_backward(", tensors, ")")] if tensors else []
-    return [*first, *texts]
+    return [*([_saving(ctx, tensors)] if tensors else []), *texts]
+
+
+def _saving(ctx: str, tensors: Sequence[str]) -> str:
+    """``ctx.save_for_backward(...)``, with a line for each tensor where conditions fill it."""
+    text = listed(f"{ctx}.save_for_backward(", tensors, ")")
+    if "\n" not in text or not any(f"{NEEDS}[" in tensor for tensor in tensors):
+        return text
+    return "\n".join([f"{ctx}.save_for_backward(", *(f"    {t}," for t in tensors), ")"])
 
 
 def _views_of_outputs(pair: Pair) -> set[str]:
@@ -272,8 +285,7 @@ def backward_lines(pair: Pair, ctx: str) -> list[Line]:
     """The body of backward: taking apart what was saved, then the user's statements."""
     body = list(pair.backward)
     unpack, direct = unpack_statements(pair, ctx, body)
-    if "needs_input_grad" not in pair.taken:
-        direct["needs_input_grad"] = f"{ctx}.needs_input_grad"
+    direct |= needs_of(pair, ctx)
     body = list(replace_returns(body, lambda node, _: padded(pair, ctx, node)))
     lines = own(
         *raises(pair, ctx),

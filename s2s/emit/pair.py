@@ -6,6 +6,7 @@ import os
 
 from ..ir import Emitted, Pair, Saved
 from ..names import reads
+from ..passes.guard_gradients import NEEDS
 from ..syntax import listed
 from .eager import tidy
 from .layout import Line, header, indented, module_text, own, parameters, statement_lines
@@ -22,13 +23,16 @@ def emit_pair(pair: Pair) -> Emitted:
     source = pair.source
     place = f"{os.path.basename(source.file)}:{source.function.lineno}"
     lines = own(*header(pair), f"# {source.qualname}, {place}", *map(_about, pair.saved))
-    lines += own(listed(f"def {names[0]}(", parameters(pair), "):", indent=0))
+    taken = parameters(pair)
+    if any(NEEDS in reads(s.tree) for s in pair.forward):
+        taken.append(NEEDS)
+    lines += own(listed(f"def {names[0]}(", taken, "):", indent=0))
     lines += indented(statement_lines(tidy(pair.forward)), 4)
     if pair.backward:
         names.append(f"{pair.name}_backward")
         given = [*pair.grads, *(s.name for s in pair.saved)]
-        if any("needs_input_grad" in reads(s.tree) for s in pair.backward):
-            given.append("needs_input_grad")
+        if any(NEEDS in reads(s.tree) for s in pair.backward):
+            given.append(NEEDS)
         lines += own("", "")
         lines += [Line(line.comment.value) for line in pair.comments if line.comment]
         lines += own(listed(f"def {names[1]}(", given, "):", indent=0))

@@ -25,7 +25,9 @@ from ..ir import Pair, Stmt, replace
 from ..names import changed, fresh, reads, walk, writes
 from ..syntax import code, from_node, make, returning, standalone, without_blank_lines
 
-__all__ = ["guard_gradients"]
+__all__ = ["NEEDS", "guard_gradients"]
+
+NEEDS = "needs_input_grad"  # what PyTorch calls it, in ctx
 
 
 @dataclass
@@ -64,7 +66,7 @@ def guard_gradients(pair: Pair) -> Pair:
     """
     if not pair.backward or not isinstance(pair.backward[-1].tree, ast.Return):
         return pair
-    if "needs_input_grad" in pair.taken:  # the user's own
+    if NEEDS in pair.taken:  # the user's own
         return pair
     *body, last = pair.backward
     gradients = _gradients(last)
@@ -137,7 +139,7 @@ def _is_work(tree: ast.expr) -> bool:
 
 def _movable(pair: Pair, body: Sequence[Stmt]) -> bool:
     """May assignments be put off? Not where a name is bound twice or a value changes."""
-    bound: set[str] = set(pair.grads)
+    bound = {*pair.grads, *(s.name for s in pair.saved)}
     for statement in body:
         if _is_recompute(statement):
             continue
@@ -200,6 +202,6 @@ def _guard(gradient: _Gradient, slot: int, name: str) -> Stmt:
         body[0] = body[0].with_changes(
             leading_lines=[*lines, *getattr(body[0], "leading_lines", ())]
         )
-    test = cst.parse_expression(f"needs_input_grad[{slot}]")
+    test = cst.parse_expression(f"{NEEDS}[{slot}]")
     line = gradient.own[0].line if gradient.own else 0
     return from_node(cst.If(test, cst.IndentedBlock(body)), line)

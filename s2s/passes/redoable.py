@@ -17,11 +17,12 @@ from ..effects import aliases, doing, touched
 from ..flow import bound_at_returns
 from ..infer import infer, is_plain, is_tensor, is_tensor_tuple, origin
 from ..ir import Pair, Stmt
-from ..names import changed, reads, walk, writes
+from ..names import changed, is_name, reads, walk, writes
 from ..source import bindings
 from ..vocabulary import METADATA, POINTWISE, SIZES, VIEWS
 from .lift_backward import keep_for
 from .redoing import forward_types, nested_functions
+from .save_sizes import is_fact
 
 __all__ = ["Value", "values"]
 
@@ -36,7 +37,8 @@ _EACH += (ast.Attribute, ast.Call, ast.Tuple)  # type: ignore[assignment]
 class Value:
     """A name of forward: an input, or what one assignment binds.
 
-    ``operands`` are the values that its statement reads. ``refused`` says why it cannot be computed
+    ``operands`` are the values that its statement reads, ``facts`` the inputs of which it reads the
+    shape or dtype alone. ``refused`` says why it cannot be computed
     again, "" where it can; ``cheap``: element by element; ``keepable``: it could be saved.
     """
 
@@ -44,6 +46,7 @@ class Value:
     statement: Stmt | None
     type: str
     operands: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
     refused: str = ""
     cheap: bool = False
     keepable: bool = True
@@ -124,10 +127,18 @@ def _value(facts: _Facts, name: str, statement: Stmt, found: Mapping[str, Value]
         what = "it is bound in a branch or a loop, or together with others"
         return Value(name, statement, type_, refused=what, keepable=bound)
     node: ast.expr = tree.value  # type: ignore[attr-defined]
-    operands = tuple(n for n in reads(node) if n in facts.local)
+    read = [n for n in reads(node) if n in facts.local]
+    only = tuple(n for n in read if n in facts.pair.arguments and _only_facts(node, n))
+    operands = tuple(n for n in read if n not in only)
     why = _refused(facts, node, found)
     cheap = is_plain(type_) or all(_is_cheap(part, facts) for part in walk(node))
-    return Value(name, statement, type_, operands, why, cheap, bound)
+    return Value(name, statement, type_, operands, only, why, cheap, bound)
+
+
+def _only_facts(node: ast.expr, name: str) -> bool:
+    """Does an expression read no values of a tensor?"""
+    uses = sum(is_name(part, name) for part in walk(node))
+    return uses == sum(is_fact(part, name) for part in walk(node))
 
 
 def _target(tree: ast.Assign | ast.AnnAssign) -> str | None:

@@ -207,7 +207,7 @@ def _rewritten(
     pair: Pair, found: Mapping[str, Value], again: Sequence[Value], kept: Collection[str]
 ) -> Pair:
     gone = {value.name for value in again}
-    needed = {o for value in again for o in value.operands} - gone
+    needed = {o for value in again for o in (*value.operands, *value.facts)} - gone
     statements = [v.statement for v in again if v.statement is not None]
     read = {n for s in statements for n in reads(s.tree)}
     outside = {n for n in read if n not in found and is_data_global(pair.source, n)}

@@ -10,19 +10,24 @@ def f_backward(g, x):                  def f_backward(g, x_shape):
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import libcst as cst
 
 from ..ir import Pair, Saved, Stmt, replace
-from ..names import fresh, is_name, walk
+from ..names import fresh, is_name, reads, walk, writes
 from ..syntax import code, from_node, handed_over
 from .lift_backward import keep_for
 
-__all__ = ["may_be_none", "replaced", "save_sizes"]
+__all__ = ["is_fact", "may_be_none", "replaced", "save_own_sizes", "save_sizes"]
 
 _ATTRIBUTES = {"shape": "List[int]", "dtype": "dtype", "device": "device", "ndim": "int"}
 _METHODS = {"dim": "int", "numel": "int", "size": "List[int]", "is_floating_point": "bool"}
+_METHODS |= {"nelement": "int", "ndimension": "int", "is_complex": "bool", "element_size": "int"}
+_NOUNS = {"size": "shape", "dim": "ndim", "ndimension": "ndim", "nelement": "numel"}
+# what takes another tensor's shape, and what does the same with the shape itself
+_SHAPED = {"expand_as": "expand", "view_as": "view", "reshape_as": "reshape"}
+_FILLED = {"zeros_like": "zeros", "ones_like": "ones"}
 
 
 def save_sizes(pair: Pair) -> Pair:
@@ -41,11 +46,44 @@ def save_sizes(pair: Pair) -> Pair:
     def f_backward(g, x_shape):
         return g.expand(x_shape)
     """
-    for saved in pair.saved:
+    return _with_sizes(pair, pair.saved)
+
+
+def save_own_sizes(pair: Pair) -> Pair:
+    """The same for values that forward computes, before anything else makes them again.
+
+    An input may still be needed for a second derivative; these are not.
+
+    >>> from s2s.passes.example import after
+    >>> print(after('''
+    ... def f(x):
+    ...     y = x * x
+    ...     def backward(g):
+    ...         return g.expand_as(y)
+    ...     return y.sum(), backward
+    ... ''', save_own_sizes))
+    def f_forward(x):
+        y = x * x
+        return y.sum(), (y.shape,)
+    <BLANKLINE>
+    def f_backward(g, y_shape):
+        return g.expand(y_shape)
+    """
+    bound = {n for s in pair.forward for n in writes(s.tree)} - set(pair.arguments)
+    return _with_sizes(pair, [s for s in pair.saved if s.name in bound])
+
+
+def _with_sizes(pair: Pair, among: Iterable[Saved]) -> Pair:
+    for saved in among:
         found = _facts_read(pair, saved)
         if found:
             pair = _instead(pair, saved, found)
     return pair
+
+
+def is_fact(node: ast.AST, name: str) -> bool:
+    """Does an expression read the shape, dtype or presence of a tensor, and none of its values?"""
+    return bool(_facts(node, name))
 
 
 def _facts_read(pair: Pair, saved: Saved) -> dict[str, tuple[str, str]]:
@@ -58,24 +96,43 @@ def _facts_read(pair: Pair, saved: Saved) -> dict[str, tuple[str, str]]:
         for node in walk(statement.tree):
             if isinstance(node, ast.Name) and node.id == saved.name:
                 uses += 1
-            fact = _fact(node, saved.name)
-            if fact is not None:
-                uses -= 1
-                text, name, type_ = fact
-                found[text] = (name, type_)
-    if uses or len({name for name, _ in found.values()}) > 2:
+            facts = _facts(node, saved.name)
+            uses -= bool(facts)
+            found.update({text: (new, type_) for text, new, type_ in facts})
+    if uses or len({name for name, _ in found.values()}) > 3:
         return {}
     return found
 
 
+def _facts(node: ast.AST, name: str) -> list[tuple[str, str, str]]:
+    """The text, name and type of what an expression reads of a tensor beside its values."""
+    one = _fact(node, name)
+    if one is not None:
+        return [one]
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return []
+    alone = len(node.args) == 1 and not node.keywords and is_name(node.args[0], name)
+    if alone and node.func.attr in _SHAPED and not _reads(node.func.value, name):
+        kinds = ["shape"]
+    elif alone and node.func.attr in _FILLED and is_name(node.func.value, "torch"):
+        kinds = ["shape", "dtype", "device"]
+    else:
+        return []
+    return [(f"{name}.{kind}", f"{name}_{kind}", _ATTRIBUTES[kind]) for kind in kinds]
+
+
+def _reads(node: ast.AST, name: str) -> bool:
+    return any(is_name(n, name) for n in walk(node))
+
+
 def _fact(node: ast.AST, name: str) -> tuple[str, str, str] | None:
-    """The text, name and type of an expression that reads no values of the tensor."""
+    """The same where that is all that the expression does."""
     if isinstance(node, ast.Attribute) and is_name(node.value, name) and node.attr in _ATTRIBUTES:
         return ast.unparse(node), f"{name}_{node.attr}", _ATTRIBUTES[node.attr]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         method = node.func.attr
         if is_name(node.func.value, name) and method in _METHODS and not node.args + node.keywords:
-            noun = {"size": "shape", "dim": "ndim"}.get(method, method)
+            noun = _NOUNS.get(method, method)
             return ast.unparse(node), f"{name}_{noun}", _METHODS[method]
     if isinstance(node, ast.Compare) and is_name(node.left, name) and len(node.ops) == 1:
         right = node.comparators[0]
@@ -129,17 +186,38 @@ class _Replace(cst.CSTTransformer):
 
     def on_leave(self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT) -> object:  # type: ignore[override]
         if isinstance(original_node, (cst.Attribute, cst.Call, cst.Comparison, cst.Subscript)):
-            bare = original_node.with_changes(lpar=[], rpar=[])
-            new = self.texts.get(" ".join(code(bare).split()))
+            new = self.texts.get(_canonical(original_node)) or self._like(original_node)
             if new is not None:
                 made = cst.parse_expression(new)
                 return made.with_changes(lpar=original_node.lpar, rpar=original_node.rpar)
         return super().on_leave(original_node, updated_node)
 
+    def _like(self, node: cst.CSTNode) -> str | None:
+        """``g.expand(x_shape)`` for ``g.expand_as(x)``, where ``x.shape`` is to be ``x_shape``."""
+        if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+            return None
+        verb = node.func.attr.value
+        if len(node.args) != 1 or not isinstance(node.args[0].value, cst.Name):
+            return None
+        name = node.args[0].value.value
+        shape, dtype, device = (self.texts.get(f"{name}.{k}") for k in ("shape", "dtype", "device"))
+        owner = code(node.func.value)
+        if verb in _SHAPED and shape:
+            return f"{owner}.{_SHAPED[verb]}({shape})"
+        if verb in _FILLED and shape and dtype and device:
+            return f"{owner}.{_FILLED[verb]}({shape}, dtype={dtype}, device={device})"
+        return None
+
+
+def _canonical(node: cst.BaseExpression) -> str:
+    """The text of an expression, however it is spaced."""
+    return ast.unparse(ast.parse(f"({code(node)})", mode="eval"))
+
 
 def replaced(statement: Stmt, texts: Mapping[str, str]) -> Stmt:
     """The statement with whole expressions replaced: ``{"x.shape": "x_shape"}``."""
-    if not any(text in ast.unparse(statement.tree) for text in texts):
+    names = {text.split(".")[0].split(" ")[0].split("[")[0] for text in texts}
+    if not names & set(reads(statement.tree)):
         return statement
     node = statement.node.visit(_Replace(texts))
     assert isinstance(node, cst.BaseStatement)

@@ -4,7 +4,10 @@ import torch
 class Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias=None):
-        ctx.save_for_backward(x, weight)
+        ctx.save_for_backward(
+            x if ctx.needs_input_grad[1] else None,
+            weight if ctx.needs_input_grad[0] else None,
+        )
         ctx.bias_is_none = bias is None
         return torch.nn.functional.linear(x, weight, bias)
 
