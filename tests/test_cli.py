@@ -226,6 +226,58 @@ def test_nothing_is_run_and_torch_is_not_imported(project: Path) -> None:
     assert not (project / "MARK").exists()
 
 
+# --- dump --save ---------------------------------------------------------------------------------
+
+SAVING = """
+import torch
+import s2s
+
+@s2s.autograd_script(save="all")
+def f(x, w):
+    s = torch.sigmoid(x)
+    p = torch.softmax(x @ w, -1)
+    def backward(g):
+        return g * s * p.sum(), g * p
+    return x * w, backward
+
+HOW = "least"
+
+@s2s.autograd_script(save=HOW)
+def unwritten(x):
+    return x * 2, lambda g: g * 2
+
+@s2s.autograd_script(save="lots", recompute=3)
+def wrong(x):
+    return x * 2, lambda g: g * 2
+"""
+
+
+def test_what_the_decorator_says_of_saving_is_read_from_its_text(project: Path) -> None:
+    (project / "saving.py").write_text(SAVING)
+
+    def saved(*options: str) -> set[str]:
+        text = ran("dump", "saving.py:f", *options)
+        call = text[text.index("save_for_backward(") : text.index("return x * w")]
+        return {name for name in "xwsp" if re.search(rf"\b{name}\b", call.split("(", 1)[1])}
+
+    assert saved() == set("xwsp")
+    assert saved("--save", "least") == set("xw")
+    assert saved("--recompute", "p") == set("xws")
+
+
+def test_what_cannot_be_read_of_saving_is_said(project: Path) -> None:
+    (project / "saving.py").write_text(SAVING)
+    result = run("dump", "saving.py:unwritten")
+    assert result.exit_code == 1
+    assert "S2S220 the value of save is not written here: HOW" in result.stderr
+    assert run("dump", "saving.py:unwritten", "--save", "auto").exit_code == 0
+    result = run("dump", "saving.py:wrong")
+    assert "save is one of least, auto, all, not 'lots'" in result.stderr
+    assert "recompute holds names of captured values, not 3" in result.stderr
+    result = run("dump", "saving.py:f", "--recompute", "x")
+    assert "recompute names 'x', but backward reads no such value" in result.stderr
+
+
 # --- dump --after ---------------------------------------------------------------------------------
 
 
@@ -249,7 +301,7 @@ def test_a_stage_says_what_it_saves_and_what_it_asks_for() -> None:
 
 @pytest.mark.parametrize("step", [p.__name__ for f in pipeline.FORMS.values() for p in f])
 def test_every_pass_can_be_asked_for(step: str) -> None:
-    assert "def linear_forward(x, weight, bias=None):" in ran(
+    assert "def linear_forward(x, weight, bias=None" in ran(
         "dump", "s2s.functions:linear", "--after", step
     )
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import TransformError
-from ..ir import Diagnostic
+from ..ir import Diagnostic, Save
+from ..options import SAVES
 from .shared import EXIT_CODES, collecting, find_functions, find_target, finish, lift_all
 
 if TYPE_CHECKING:
@@ -33,13 +34,30 @@ FORMS = ("eager", "torchscript", "func", "op", "call")
 )
 @click.option("--after", metavar="PASS", help="Print forward and backward as a pass leaves them.")
 @click.option(
+    "--save",
+    type=click.Choice(SAVES),
+    help="Keep that much for backward, whatever the decorator says.",
+)
+@click.option(
+    "--recompute",
+    metavar="NAME",
+    multiple=True,
+    help="Compute NAME again in backward. May be given several times.",
+)
+@click.option(
     "--with-torch",
     is_flag=True,
     help="Import the module for real, which runs it, and print the types that TorchScript finds.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE, all of it or nothing.")
 def dump(
-    target: str, form: str | None, after: str | None, with_torch: bool, output: str | None
+    target: str,
+    form: str | None,
+    after: str | None,
+    save: Save | None,
+    recompute: tuple[str, ...],
+    with_torch: bool,
+    output: str | None,
 ) -> None:
     """Print what decorated functions are compiled to.
 
@@ -61,6 +79,7 @@ def dump(
       s2s dump s2s.functions:swish
       s2s dump model.py:Layer.scale --form torchscript
       s2s dump model.py:make.spike --after lift_backward
+      s2s dump model.py:attention --save least
       s2s dump model.py --form all -o generated.py
 
     The eager, func, op and call texts are what runs, to the letter. The types of the torchscript
@@ -68,6 +87,8 @@ def dump(
     """
     if after is not None and with_torch:
         raise click.UsageError("--after shows a step before torch comes in: leave out --with-torch")
+    if (save or recompute) and with_torch:
+        raise click.UsageError("--with-torch shows what the decorator says: leave out --save")
     step = None if after is None else (_form_of(after, form), after)
     where = find_target(target)
     problems: list[Diagnostic] = []
@@ -78,7 +99,7 @@ def dump(
             with collecting(problems, source.span(source.function)):
                 texts += _loaded_texts(source, form or "eager")
     else:
-        for pair in _distinct(lift_all(sources, problems)):
+        for pair in _distinct(lift_all(sources, problems, save, recompute or None)):
             with collecting(problems, pair.source.span(pair.source.function)):
                 texts += _texts(pair, form or "eager") if step is None else [_stage(pair, *step)]
     finish(texts, problems, output, [where.module.path, *(Path(s.file) for s in sources)])

@@ -16,7 +16,7 @@ from ..errors import TransformError
 from ..ir import Diagnostic, Span
 
 if TYPE_CHECKING:
-    from ..ir import Pair, Source
+    from ..ir import Pair, Save, Source
     from ..locate import Target
 
 __all__ = [
@@ -65,14 +65,22 @@ def find_functions(where: Target, problems: list[Diagnostic]) -> tuple[Source, .
     return ()
 
 
-def lift_all(sources: Sequence[Source], problems: list[Diagnostic]) -> list[Pair]:
-    """The lifted functions, of those that can be compiled."""
+def lift_all(
+    sources: Sequence[Source],
+    problems: list[Diagnostic],
+    save: Save | None = None,
+    recompute: Sequence[str] | None = None,
+) -> list[Pair]:
+    """The lifted functions, of those that can be compiled.
+
+    ``save`` and ``recompute`` stand in place of what the decorators say.
+    """
     from .. import pipeline
 
     lifted: list[Pair] = []
     for source in sources:
         with collecting(problems, source.span(source.function)):
-            lifted.append(pipeline.lift(pipeline.read(source)))
+            lifted.append(pipeline.lift(pipeline.read(source, save, recompute)))
     return lifted
 
 

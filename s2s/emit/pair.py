@@ -25,7 +25,7 @@ def emit_pair(pair: Pair) -> Emitted:
     lines = own(*header(pair), f"# {source.qualname}, {place}", *map(_about, pair.saved))
     taken = parameters(pair)
     if any(NEEDS in reads(s.tree) for s in pair.forward):
-        taken.append(NEEDS)
+        taken += ["*", NEEDS]  # there may be defaults in front of it
     lines += own(listed(f"def {names[0]}(", taken, "):", indent=0))
     lines += indented(statement_lines(tidy(pair.forward)), 4)
     if pair.backward:

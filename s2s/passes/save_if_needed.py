@@ -1,6 +1,6 @@
 """What only some gradients need is kept, and computed, only where one of these is asked for.
 
-    def f_forward(x, w):                   def f_forward(x, w, needs_input_grad):
+    def f_forward(x, w):                   def f_forward(x, w, *, needs_input_grad):
         return x @ w, (x, w)                   return x @ w, (
                                      -->           x if needs_input_grad[1] else None,
                                                    w if needs_input_grad[0] else None,
@@ -41,7 +41,7 @@ def save_if_needed(pair: Pair) -> Pair:
     ...         return g * w, g * x
     ...     return x * w, backward
     ... ''', guard_gradients, save_if_needed))
-    def f_forward(x, w, needs_input_grad):
+    def f_forward(x, w, *, needs_input_grad):
         return x * w, (x if needs_input_grad[1] else None, w if needs_input_grad[0] else None)
     <BLANKLINE>
     def f_backward(g, x, w, needs_input_grad):
