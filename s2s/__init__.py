@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import functions as functions
-    from .decorator import autograd_script, source
+    from .context import needs_input_grad, non_differentiable
+    from .decorator import autograd_script, from_function, source
     from .errors import GradientWarning, TransformError
     from .reference import autograd_function
 
-__all__ = ["GradientWarning", "TransformError", "autograd_function", "autograd_script", "source"]
+__all__ = [
+    "GradientWarning",
+    "TransformError",
+    "autograd_function",
+    "autograd_script",
+    "from_function",
+    "needs_input_grad",
+    "non_differentiable",
+    "source",
+]
 __version__ = "0.1.0"
 
 # Where the public names live. Each is imported when it is first asked for, so that the command,
@@ -21,6 +31,9 @@ _HOMES = {
     "TransformError": "errors",
     "autograd_function": "reference",
     "autograd_script": "decorator",
+    "from_function": "decorator",
+    "needs_input_grad": "context",
+    "non_differentiable": "context",
     "source": "decorator",
 }
 

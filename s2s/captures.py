@@ -118,9 +118,10 @@ def _capture(rule: Rule, name: str) -> Capture | None:
         return Capture(name, "constant", 0, type_)
     written = [s for s in rule.body if name in writes(s.tree)]
     if name in helpers_of(rule):
-        return Capture(name, "helper", written[0].line, "object")
+        return Capture(name, "helper", rule.source.user_line(written[0].line), "object")
     is_param = any(p.name == name for p in rule.params)
     line = written[0].line if written and not is_param else rule.source.function.lineno
+    line = rule.source.user_line(line)
     if is_param and not written:
         return Capture(name, "input", line, types.get(name, ""))
     if any(output.name == name for output in rule.outputs):

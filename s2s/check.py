@@ -62,7 +62,7 @@ def _returned_counts(rule: Rule) -> Iterator[Diagnostic]:
     for backward in rule.backwards:
         trees = [s.tree for s in backward.body]
         returns = returns_in(trees)
-        if not returns or falls_through(trees):
+        if falls_through(trees):
             yield diagnostic(
                 "S2S202",
                 rule.source.span(backward.tree),
@@ -83,7 +83,7 @@ def _returned_counts(rule: Rule) -> Iterator[Diagnostic]:
                     rule.source.span(statement),
                     f"{backward.name} returns {_gradients(count, shown)} here; "
                     f"{rule.name} has {_counted(inputs)}",
-                    f"inputs: {rule.source.file}:{rule.source.function.lineno}: "
+                    f"inputs: {rule.source.file}:{rule.source.line(rule.source.function)}: "
                     f"{_line_of(rule, rule.source.function)}",
                     hint=hint,
                 )
@@ -276,6 +276,8 @@ def mutated_inputs(rule: Rule) -> dict[str, ast.AST]:
 
 
 def _changed_inputs(rule: Rule) -> Iterator[Diagnostic]:
+    if rule.dirty is not None:  # a class says itself what it marks
+        return
     returned = {output.name for output in rule.outputs}
     for name, node in mutated_inputs(rule).items():
         if name not in returned:

@@ -71,6 +71,15 @@ WHY = {
     "S2S220": "Only what forward computes can be computed again, and only what gives the same "
     "value again: no random draw, nothing that is changed in place or bound twice, no call that "
     "cannot be seen into.",
+    "S2S221": "A class becomes one function. Its forward and backward must stand in one file, as "
+    "static methods, which is how PyTorch calls them.",
+    "S2S222": "ctx is gone once the class is a function. What takes it must be a function of the "
+    "same file whose statements can be written out in its place.",
+    "S2S223": "What forward puts on ctx becomes a variable that backward captures. A captured "
+    "variable keeps its value, and no other method of ctx has a counterpart.",
+    "S2S224": "The closure form has no mark_dirty: an input that it changes in place and "
+    "returns is marked by itself. A class that marks others cannot be written as one; "
+    "`s2s.from_function` takes it as it is.",
     "S2S301": "TorchScript knows a part of Python. The other forms of the function work, and "
     "scripted code can still call the function as an operator; `f.scripted` cannot be made.",
     "S2S302": "Scripted and exported programs call an operator, and operators take tensors, "

@@ -5,22 +5,26 @@ from __future__ import annotations
 import builtins
 import functools
 import os
+import textwrap
 import types
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
 
 from . import cache
 from .errors import GradientWarning, TransformError, diagnostic, render_one
-from .ir import Rule, Save, Span
+from .ir import Rule, Save, Source, Span
 from .options import SAVES
 from .prepare import Prepared
 from .runtime import Compiled
 from .source import fingerprint, from_code, module_name, text_of
 
-__all__ = ["autograd_script", "source"]
+if TYPE_CHECKING:
+    from .parse_function import Closure
+
+__all__ = ["autograd_script", "from_function", "source"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -71,6 +75,74 @@ def autograd_script(fn: Any = None, *, save: Save = "auto", recompute: Sequence[
         defaults=(fn.__defaults__, fn.__kwdefaults__),
     )
     return _finished(compiled, fn)
+
+
+def from_function(cls: type[torch.autograd.Function], name: str = "") -> Any:
+    """The same object as ``autograd_script`` makes, from an existing ``autograd.Function`` class.
+
+    ``ctx`` is eliminated: what forward saves and sets on it becomes a variable that the nested
+    backward of a closure captures, ``s2s.source(f, "closure")``; that is compiled like one that a
+    user wrote. Arguments are those of ``cls.apply``. ``cls`` is left as it is, and need not be in
+    use any more: second derivatives, which a class that saves intermediates gets wrong, are right.
+
+    ``name`` is the function's, by default the class's in lower case. It pickles where it is bound
+    to that name in the module of the class. A ``jvp`` or ``vmap`` of the class is not read: both
+    are derived from backward.
+
+    Raises TransformError, a SyntaxError, with every use of ctx that has no closure form.
+    """
+    if not (isinstance(cls, type) and issubclass(cls, torch.autograd.Function)):
+        raise TypeError(f"from_function takes a torch.autograd.Function class, not {cls!r}")
+    from .classes.find import from_class, function_of
+    from .parse_function import closure, spliced
+
+    found = from_class(cls)
+    made = closure(found, name)
+    source = spliced(found, made)
+    prepared = Prepared(lambda: _rule(source))
+    forward = function_of(cls.forward)
+    cells: dict[str, types.CellType] = {}
+    for key in ("forward", "setup_context", "backward"):
+        method = function_of(getattr(cls, key, None))
+        if isinstance(method, types.FunctionType):
+            cells |= dict(zip(method.__code__.co_freevars, method.__closure__ or ()))
+    defaults = (forward.__defaults__, forward.__kwdefaults__)
+    compiled = Compiled(prepared, forward.__globals__, cells, defaults)
+    function = _finished(compiled, _Looks(made.name, source.qualname, cls, forward))
+    function.__dict__["__s2s_closure__"] = functools.partial(_closure_text, prepared, made)
+    return function
+
+
+def _rule(source: Source) -> Rule:
+    from .pipeline import read
+
+    return read(source)
+
+
+def _closure_text(prepared: Prepared, made: Closure) -> str:
+    """The closure form of a class, where it is the same function."""
+    from .parse_function import marked_right
+
+    problems = marked_right(prepared.rule, made)
+    if problems:
+        raise TransformError(problems)
+    return textwrap.dedent(made.text) + "\n"
+
+
+class _Looks:
+    """The name, docstring and annotations of a function made from a class."""
+
+    def __init__(
+        self, name: str, qualname: str, cls: type[Any], forward: types.FunctionType
+    ) -> None:
+        self.__name__ = name
+        self.__qualname__ = qualname
+        self.__module__ = cls.__module__
+        self.__doc__ = cls.__doc__
+        names = forward.__code__.co_varnames[: forward.__code__.co_argcount]
+        self.__annotations__ = {
+            key: value for key, value in forward.__annotations__.items() if key in names
+        }
 
 
 # the last functions read, with the lines of the file that they were read from
@@ -142,12 +214,16 @@ def source(f: Callable[..., Any], form: str = "eager") -> str:
     """The generated text of one form of a decorated function.
 
     ``form`` is "eager", "torchscript", "func", "op", or "call" for the function that chooses
-    among them. The eager, func, op and call texts are what runs, to the letter.
+    among them; "closure" for what ``from_function`` makes of a class. The eager, func, op and call
+    texts are what runs, to the letter.
     """
     compiled = getattr(f, "__s2s__", None)
     if not isinstance(compiled, Compiled):
         raise TypeError(f"{f!r} is not decorated with autograd_script")
     forms = ("eager", "torchscript", "func", "op", "call")
+    closure_of = f.__dict__.get("__s2s_closure__")
+    if form == "closure" and closure_of is not None:
+        return str(closure_of())
     if form not in forms:
         raise ValueError(f"form is one of {', '.join(forms)}, not {form!r}")
     return compiled.text(form).text
@@ -167,7 +243,7 @@ def _refuse_wrapped(fn: Any) -> None:
         raise TransformError([problem])
 
 
-def _finished(compiled: Compiled, fn: types.FunctionType) -> types.FunctionType:
+def _finished(compiled: Compiled, fn: types.FunctionType | _Looks) -> types.FunctionType:
     """The function that users get, with the looks of theirs."""
     function = compiled.function
     function.__name__ = fn.__name__
@@ -188,7 +264,7 @@ def _finished(compiled: Compiled, fn: types.FunctionType) -> types.FunctionType:
     return function
 
 
-def _annotations(fn: types.FunctionType) -> dict[str, Any]:
+def _annotations(fn: types.FunctionType | _Looks) -> dict[str, Any]:
     """The user's, but for what it says of the returned backward, which callers never see."""
     return {key: value for key, value in fn.__annotations__.items() if key != "return"}
 

@@ -36,6 +36,10 @@ CODES = {
     "S2S216": "a construct that a lifted function cannot have",
     "S2S217": "the name of a builtin that TorchScript puts its own function in place of",
     "S2S220": "what `save` or `recompute` asks for cannot be done",
+    "S2S221": "a Function class that cannot be read as a function",
+    "S2S222": "ctx is handed to something that cannot be written out in its place",
+    "S2S223": "a use of ctx that has no closure form",
+    "S2S224": "what mark_dirty names is not what forward changes in place",
     "S2S301": "TorchScript cannot compile the function",
     "S2S302": "the function has no operator",
 }

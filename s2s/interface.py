@@ -31,7 +31,7 @@ def interface(rule: Rule, pair: Pair) -> Interface:
         constants=pair.constants,
         outputs=pair.outputs,
         single=pair.single,
-        dirty=pair.dirty,
+        dirty=pair.changed,
         saved=tuple(s.name for s in pair.saved),
         unclear=tuple((s.name, attribute(s)) for s in unclear),
         watched=tuple((name, tuple(found)) for name, found in paths.items()),

@@ -115,6 +115,10 @@ class Source:
     tree: ast.Module = field(repr=False)
     function: ast.FunctionDef | ast.AsyncFunctionDef = field(repr=False)
     enclosing: tuple[ast.stmt, ...] = field(repr=False)
+    # where the text was rewritten: the text of the file, and its line for each line of ``text``
+    user_text: str = field(default="", repr=False)
+    user_lines: tuple[int, ...] = field(default=(), repr=False)
+    dirty: tuple[str, ...] | None = None  # the inputs that a Function class marks as changed
 
     @property
     def name(self) -> str:
@@ -127,13 +131,25 @@ class Source:
 
     def span(self, node: ast.AST) -> Span:
         """The place of a node of ``tree``."""
-        place = self.line_span(getattr(node, "lineno", 1))
+        place = self.line_span(self.line(node))
+        if self.user_lines:
+            return replace(place, column=len(place.text) - len(place.text.lstrip()) + 1)
         before = place.text.encode()[: getattr(node, "col_offset", 0)]
         return replace(place, column=len(before.decode(errors="replace")) + 1)
 
+    def line(self, node: ast.AST) -> int:
+        """The line of a node of ``tree`` in the user's file."""
+        return self.user_line(getattr(node, "lineno", 1))
+
+    def user_line(self, line: int) -> int:
+        """The line in the user's file of a line of ``text``; the nearest above it."""
+        if not self.user_lines or not line:
+            return line
+        return next((n for n in self.user_lines[line - 1 :: -1] if n), 1)
+
     def line_span(self, line: int) -> Span:
-        """The place of a line."""
-        lines = lines_of(self.text)
+        """The place of a line of the user's file."""
+        lines = lines_of(self.user_text or self.text)
         return Span(self.file, line, 1, lines[line - 1] if 0 < line <= len(lines) else "")
 
 
@@ -172,6 +188,7 @@ class Output:
     name: str | None
     type: str
     differentiable: bool = True
+    marked: bool = False  # `non_differentiable(y)`
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +232,9 @@ class Rule:
     container: str  # "list", or the keys of a dict with a space between, where one is returned
     types: tuple[tuple[str, str], ...]  # of every name, after the body has run
     locals: frozenset[str]
+    once: bool = False  # backward is marked once_differentiable
+    undefined: bool = False  # an output gradient may be None: no zeros in its place
+    dirty: tuple[str, ...] | None = None  # inputs marked as changed in place; None: those that are
     save: Save = "auto"  # how much is kept for backward, and how much computed again
     recompute: tuple[str, ...] = ()  # captured names that are computed again in any case
 
@@ -304,6 +324,10 @@ class Pair(_Called):
     header: cst.TrailingWhitespace | None = None
     branch: str | None = None  # the saved number of the backward that a call returned
     helpers: tuple[Stmt, ...] = ()  # functions in front of forward, for TorchScript
+    once: bool = False
+    undefined: bool = False
+    changed: tuple[str, ...] = ()  # inputs that forward changes in place, marked or not
+    asks: bool = False  # the text reads needs_input_grad
     save: Save = "auto"
     recompute: tuple[str, ...] = ()
 

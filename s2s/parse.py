@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import libcst as cst
 
+from .asked import is_marked, is_once, may_be_undefined
 from .errors import TransformError, diagnostic
 from .infer import from_annotation, infer, types_after
 from .ir import LISTS, Backward, Diagnostic, Output, Param, Rule, Source, Stmt, lines_of, replace
@@ -37,7 +38,7 @@ def parse(source: Source) -> Rule:
     if problems:
         raise TransformError(problems)
     backwards = _backwards(source, body, returns)
-    count = len(_returned_values(returns[0].value)[0])  # type: ignore[arg-type]
+    count = len(_returned_values(returns[0].value, found)[0])  # type: ignore[arg-type]
     body, backwards = _spelled_out(body, backwards, count, _names_in(function))
     types = types_after([s.tree for s in body], {p.name: p.type for p in params}, found)
     outputs, single, container = _outputs(source, returns, types, found)
@@ -53,7 +54,15 @@ def parse(source: Source) -> Rule:
         container=container,
         types=tuple(types.items()),
         locals=frozenset(own),
+        dirty=source.dirty,
+        once=any(_is_once(b, found) for b in backwards),
+        undefined=any(may_be_undefined(b.tree, found) for b in backwards),
     )
+
+
+def _is_once(backward: Backward, found: dict[str, Binding]) -> bool:
+    decorators = getattr(backward.tree, "decorator_list", [])
+    return any(is_once(d, found) for d in decorators)
 
 
 def retyped(rule: Rule, given: Mapping[str, str]) -> Rule:
@@ -360,7 +369,7 @@ def _bad_returns(
                 hint=hint,
             )
             continue
-        outputs, _, _ = _returned_values(value)
+        outputs, _, _ = _returned_values(value, bindings(source.tree))
         if not outputs:
             yield diagnostic(
                 "S2S201",
@@ -447,7 +456,7 @@ def _outputs(
     kinds: set[tuple[bool, str]] = set()
     for statement in returns:
         assert isinstance(statement.value, ast.Tuple)
-        elements, single, container = _returned_values(statement.value)
+        elements, single, container = _returned_values(statement.value, found)
         rows.append(elements)
         kinds.add((single, container))
     if len({len(row) for row in rows}) > 1 or len(kinds) > 1:
@@ -465,8 +474,13 @@ def _outputs(
     return outputs, single, container
 
 
-def _returned_values(value: ast.Tuple) -> tuple[list[ast.expr], bool, str]:
-    """The outputs in ``return outputs, backward``; is it a single one; the list or dict of them."""
+def _returned_values(
+    value: ast.Tuple, found: dict[str, Binding]
+) -> tuple[list[ast.expr], bool, str]:
+    """The outputs in ``return outputs, backward``; is it a single one; the list or dict of them.
+
+    Marks of non-differentiable outputs are still on them.
+    """
     elements = value.elts[:-1]
     if len(elements) != 1:
         return elements, False, ""
@@ -485,7 +499,11 @@ def _returned_values(value: ast.Tuple) -> tuple[list[ast.expr], bool, str]:
 def _output(
     column: tuple[ast.expr, ...], types: dict[str, str], found: dict[str, Binding]
 ) -> Output:
+    marked = any(is_marked(e, found) for e in column)
+    column = tuple(e.args[0] if is_marked(e, found) else e for e in column)  # type: ignore[attr-defined]
     names = {e.id if isinstance(e, ast.Name) else None for e in column}
+    if marked:  # a tensor without a gradient, like those of integers
+        return Output(names.pop() if len(names) == 1 else None, "IntTensor", False, True)
     kinds = {infer(e, types, found) for e in column}
     type_ = kinds.pop() if len(kinds) == 1 else ""
     return Output(
@@ -581,8 +599,10 @@ def _assigned(target: ast.expr, value: ast.expr, name: str) -> Iterator[ast.AST]
 
 
 def _refuse_decorated(source: Source, function: ast.FunctionDef) -> None:
-    if function.decorator_list:
-        decorator = function.decorator_list[0]
+    found = bindings(source.tree)
+    others = [d for d in function.decorator_list if not is_once(d, found)]
+    if others:
+        decorator = others[0]
         problem = diagnostic(
             "S2S212",
             source.span(decorator),

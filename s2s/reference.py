@@ -41,6 +41,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from .context import needed, taken_apart
+
 P = ParamSpec("P")
 # How to look one level into a value: (name, value) -> the named values directly inside it.
 _Parts: TypeAlias = Callable[[str, object], Iterator[tuple[str, object]]]
@@ -118,6 +120,7 @@ class _Result(NamedTuple):
     single: bool
     backward: Callable[..., object]
     dirty: tuple[Tensor, ...]
+    flat: tuple[int, ...]  # the outputs that are marked non-differentiable
 
 
 @dataclass(frozen=True)
@@ -146,8 +149,10 @@ class _Call:
         arguments = _fill(dict(self.arguments), tensors, _items)
         bound = inspect.BoundArguments(self.function.signature, arguments)
         versions = _versions(tensors)
-        returned = self.function.fn(*bound.args, **bound.kwargs)
+        with needed(self.needs([t.requires_grad for t in tensors])):
+            returned = self.function.fn(*bound.args, **bound.kwargs)
         outputs, single, backward = _split(self.function.name, returned)
+        outputs, flat = taken_apart(outputs)
         changed = [i for i, v in enumerate(_versions(tensors)) if v != versions[i]]
         for i in changed:
             if not _among(tensors[i], outputs):
@@ -155,7 +160,12 @@ class _Call:
                     f"{self.function.name} changes its input {self.label(i)} in place and does not "
                     f"return it; return {self.label(i)}, or change a clone"
                 )
-        return _Result(outputs, single, backward, tuple(tensors[i] for i in changed))
+        dirty = tuple(tensors[i] for i in changed)
+        return _Result(outputs, single, backward, dirty, flat)
+
+    def needs(self, tensors: Sequence[bool]) -> tuple[bool, ...]:
+        """One bool per input, from those of the tensors in slot order."""
+        return tuple(isinstance(v, _Slot) and tensors[v.index] for _, v in self.inputs())
 
     def label(self, index: int) -> str:
         """The name of one input tensor, as the user would write it."""
@@ -240,7 +250,10 @@ class _Node(torch.autograd.Function):
         ctx.memory = _remember(call, result, tensors, closure, captured)
         ctx.save_for_backward(*map(_unlinked, captured))
         ctx.mark_dirty(*result.dirty)
-        return result.outputs[0] if result.single else _distinct(result.outputs)
+        outputs = _distinct(result.outputs)
+        ctx.mark_non_differentiable(*(outputs[i] for i in result.flat))
+        ctx.set_materialize_grads(not _may_be_undefined(result.backward))
+        return outputs[0] if result.single else outputs
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
@@ -255,7 +268,8 @@ class _Node(torch.autograd.Function):
             taken = [grads[i] for i in memory.takes]
             watched = [t for t in (*taken, *tensors) if isinstance(t, Tensor)]
             versions = _versions(watched)
-            returned = _fill(closure, tensors, _parts)(*taken)
+            with needed(call.needs(ctx.needs_input_grad[1:])):
+                returned = _fill(closure, tensors, _parts)(*taken)
         if _versions(watched) != versions:
             raise RuntimeError(
                 f"backward of {call.function.name} changes a gradient or a captured tensor in "
@@ -327,6 +341,13 @@ def _distinct(outputs: tuple[object, ...]) -> tuple[object, ...]:
     return tuple(found)
 
 
+def _may_be_undefined(backward: Callable[..., object]) -> bool:
+    """Is an output gradient annotated as optional?"""
+    found = getattr(backward, "__annotations__", {})
+    marks = (repr(v).replace(" ", "") for k, v in found.items() if k != "return")
+    return any("None" in m or "Optional[" in m for m in marks)
+
+
 def _carries_gradient(tensor: Tensor) -> bool:
     """Whether the dtype is one that autograd differentiates."""
     return tensor.is_floating_point() or tensor.is_complex()
@@ -349,7 +370,11 @@ def _taken(name: str, result: _Result) -> tuple[int, ...]:
     """The outputs whose gradients backward takes: all of them, or the differentiable ones only."""
     every = tuple(range(len(result.outputs)))
     outputs = enumerate(result.outputs)
-    some = tuple(i for i, o in outputs if isinstance(o, Tensor) and _carries_gradient(o))
+    some = tuple(
+        i
+        for i, o in outputs
+        if isinstance(o, Tensor) and _carries_gradient(o) and i not in result.flat
+    )
     try:
         parameters = inspect.signature(result.backward).parameters.values()
     except ValueError:  # a built-in without a signature

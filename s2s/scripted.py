@@ -130,7 +130,7 @@ def _moved(compiled: Compiled, emitted: Emitted, error: Exception) -> TransformE
     message = str(error)
     found = re.findall(rf'File "{re.escape(emitted.file)}", line (\d+)', message)
     number = _users_line(emitted, int(found[-1])) if found else 0
-    span = source.line_span(number or source.function.lineno)
+    span = source.line_span(number or source.line(source.function))
     first = next((row.strip() for row in message.splitlines() if row.strip(" :")), "")
     problem = diagnostic(
         "S2S301",

@@ -29,8 +29,10 @@ __all__ = [
     "from_code",
     "from_file",
     "from_function",
+    "functions_in",
     "module_name",
     "parse_text",
+    "same_code",
     "text_of",
 ]
 
@@ -84,7 +86,7 @@ def from_code(code: types.CodeType, text: str, module: str, qualname: str) -> So
         raise TransformError([_stale(name, start)])
     function, enclosing = found
     source = Source(text, file, module, qualname, tree, function, enclosing)
-    if not _same_code(source, code):
+    if not same_code(source, code):
         raise TransformError([_stale(name, source.span(function))])
     return source
 
@@ -139,7 +141,7 @@ def from_file(
         raise TransformError([_not_python(Span(file, 1), why)]) from None
     return tuple(
         Source(text, file, module, _qualname(function, enclosing), tree, function, enclosing)
-        for function, enclosing in _functions(tree)
+        for function, enclosing in functions_in(tree)
         if any(decorated(d, tree) for d in function.decorator_list)
     )
 
@@ -227,20 +229,20 @@ def _bound_by(statement: ast.stmt) -> Iterator[tuple[str, Binding]]:
 
 
 @functools.lru_cache(maxsize=64)
-def _functions(tree: ast.Module) -> tuple[tuple[Function, tuple[ast.stmt, ...]], ...]:
+def functions_in(tree: ast.Module) -> tuple[tuple[Function, tuple[ast.stmt, ...]], ...]:
     """Every function of a file with what encloses it. Kept, as the next function of the file
     asks again."""
-    return tuple(_functions_in(tree, ()))
+    return tuple(_nested_in(tree, ()))
 
 
 @functools.lru_cache(maxsize=64)
 def _functions_at(tree: ast.Module) -> dict[tuple[str, int], tuple[Function, tuple[ast.stmt, ...]]]:
     """The same by name and first line, where a function object says that it stands; of several
     there the first."""
-    return {(f.name, _first_line(f)): (f, around) for f, around in reversed(_functions(tree))}
+    return {(f.name, _first_line(f)): (f, around) for f, around in reversed(functions_in(tree))}
 
 
-def _functions_in(
+def _nested_in(
     node: ast.AST, enclosing: tuple[ast.stmt, ...]
 ) -> Iterator[tuple[Function, tuple[ast.stmt, ...]]]:
     for part in ("body", "handlers", "orelse", "finalbody", "cases"):  # statements hold functions
@@ -251,7 +253,7 @@ def _functions_in(
                 yield child, enclosing
             if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 inner = (*enclosing, child)
-            yield from _functions_in(child, inner)
+            yield from _nested_in(child, inner)
 
 
 def _qualname(function: Function, enclosing: tuple[ast.stmt, ...]) -> str:
@@ -268,7 +270,7 @@ def _first_line(function: Function) -> int:
     return min([function.lineno, *(d.lineno for d in function.decorator_list)])
 
 
-def _same_code(source: Source, code: types.CodeType) -> bool:
+def same_code(source: Source, code: types.CodeType) -> bool:
     """Does the text compile to the code that runs? Import hooks that rewrite a function on
     purpose (pytest's assertions) leave names that no source can hold: those are trusted."""
     if any(not name.isidentifier() for name in code.co_names if "." not in name):

@@ -12,6 +12,7 @@ from .ir import Stmt
 from .names import same_scope, walk
 
 __all__ = [
+    "assigned",
     "block",
     "code",
     "expression",
@@ -20,6 +21,7 @@ __all__ = [
     "listed",
     "make",
     "rename",
+    "renamed",
     "renamed_text",
     "replace_returns",
     "returning",
@@ -306,4 +308,18 @@ class _Suites(cst.CSTTransformer):
 def _suite_to_block(node: cst.BaseStatement) -> cst.BaseStatement:
     changed = node.visit(_Suites())
     assert isinstance(changed, cst.BaseStatement)
+    return changed
+
+
+def assigned(target: cst.BaseExpression, value: cst.BaseExpression) -> cst.Assign:
+    """``target = value``."""
+    return cst.Assign([cst.AssignTarget(target)], value)  # type: ignore[arg-type]
+
+
+def renamed(node: cst.CSTNode, names: Mapping[str, str]) -> cst.CSTNode:
+    """The tree with names replaced everywhere in it, nested scopes too."""
+    if not names:
+        return node
+    changed = node.visit(_Rename(names))
+    assert isinstance(changed, cst.CSTNode)
     return changed

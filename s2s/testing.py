@@ -212,7 +212,7 @@ class _Case:
 
     def arguments(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What ``f`` is called with, with these tensors in place."""
-        if self.compiled.pair.dirty:  # a leaf cannot be changed in place
+        if self.compiled.pair.changed:  # a leaf cannot be changed in place
             tensors = [t.clone() for t in tensors]
         leaves = list(self.leaves)
         for place, tensor in zip(self.places, tensors):

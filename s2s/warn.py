@@ -77,9 +77,10 @@ def warnings_for(rule: Rule, known: Collection[str] = ()) -> tuple[Diagnostic, .
 
 def _is_ignored(rule: Rule, problem: Diagnostic) -> bool:
     """Does a comment on the line, or on the ``def`` line, say that it is meant?"""
-    lines = lines_of(rule.source.text)
-    function = rule.source.function
-    head = range(function.lineno, max(function.body[0].lineno, function.lineno + 1))
+    source = rule.source
+    lines = lines_of(source.user_text or source.text)
+    start, body = source.line(source.function), source.line(source.function.body[0])
+    head = range(start, max(body, start + 1))
     for line in {problem.span.line, *head}:
         comment = _IGNORE.search(lines[line - 1]) if line <= len(lines) else None
         if comment and (comment[1] is None or problem.code in re.split(r"[,\s]+", comment[1])):

@@ -133,7 +133,7 @@ def _distinct(pairs: Sequence[Pair]) -> Iterator[Pair]:
             number += 1
             name = f"{pair.name}_{number}"
         if name != pair.name:
-            place = f"{pair.source.qualname}, line {pair.source.function.lineno},"
+            place = f"{pair.source.qualname}, line {pair.source.line(pair.source.function)},"
             click.echo(f"note: {place} is printed as {name}", err=True)
         taken.add(camel(name))
         yield replace(pair, name=name)

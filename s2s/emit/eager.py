@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from ..asked import NEEDS
 from ..effects import aliases
 from ..infer import infer, is_tensor_tuple, types_after
 from ..ir import Emitted, Pair, Saved, Stmt, replace
 from ..names import fresh, walk, writes
-from ..passes.guard_gradients import NEEDS
 from ..source import bindings
 from ..syntax import (
     code,
@@ -35,6 +35,7 @@ from .layout import (
 )
 
 __all__ = [
+    "all_needed",
     "as_tuple",
     "attribute",
     "emit_eager",
@@ -42,6 +43,8 @@ __all__ = [
     "hidden",
     "lists_refused",
     "materialised",
+    "needs",
+    "once_lines",
     "no_second_derivative",
     "objects_refused",
     "signature",
@@ -108,7 +111,8 @@ def forward_lines(pair: Pair, ctx: str) -> list[Line]:
         before: list[str] = []
         names = [code(o) for o in outputs]
         several = bool(hidden(pair)) and len(names) > 1
-        if several or any(_has_walrus(o) for o in names):
+        unnamed = any(o.marked and not n.isidentifier() for o, n in zip(pair.outputs, names))
+        if several or unnamed or any(_has_walrus(o) for o in names):
             outputs = [cst.Name(fresh(f"out_{i}", pair.taken)) for i in range(len(names))]
             before = [f"{code(o)} = {n}" for o, n in zip(outputs, names)]
             if several:
@@ -116,7 +120,8 @@ def forward_lines(pair: Pair, ctx: str) -> list[Line]:
                 before.append(f"{ctx}.shapes = [t.shape for t in ({made})]")
                 options = '{"dtype": t.dtype, "device": t.device}'
                 before.append(f"{ctx}.options = [{options} for t in ({made})]")
-        texts = [*before, *marks(pair, ctx), *save_statements(pair, ctx, values)]
+        marked = [code(o) for o, p in zip(outputs, pair.outputs) if p.marked]
+        texts = [*before, *marks(pair, ctx, marked), *save_statements(pair, ctx, values)]
         small = [_small(text) for text in texts]
         if pair.list_output:
             outputs = [as_tuple(outputs[0])]
@@ -131,6 +136,8 @@ def forward_lines(pair: Pair, ctx: str) -> list[Line]:
 
 def needs_of(pair: Pair, ctx: str) -> dict[str, str]:
     """``needs_input_grad`` in a pair stands for what ctx has."""
+    if pair.asks:
+        return needs(pair, ctx)
     return {} if NEEDS in pair.taken else {NEEDS: f"{ctx}.{NEEDS}"}
 
 
@@ -166,17 +173,40 @@ def tidy(body: Sequence[Stmt]) -> list[Stmt]:
     return done
 
 
-def marks(pair: Pair, ctx: str) -> list[str]:
-    """``mark_dirty`` and ``mark_non_differentiable`` for outputs that need it."""
+def marks(pair: Pair, ctx: str, marked: Sequence[str]) -> list[str]:
+    """``mark_dirty`` and ``mark_non_differentiable`` for outputs that need it.
+
+    ``marked`` are the outputs, as they are returned, that the user marks.
+    """
     texts = []
     if pair.dirty:
         texts.append(f"{ctx}.mark_dirty({', '.join(pair.dirty)})")
-    flat = [o.name for o in pair.outputs if o.type == "IntTensor" and o.name]
+    whole = [o for o in pair.outputs if o.type == "IntTensor" and not o.marked]
+    flat = [o.name for o in whole if o.name]
+    flat += marked
     if flat:
         texts.append(f"{ctx}.mark_non_differentiable({', '.join(flat)})")
-    if hidden(pair):
+    if hidden(pair) or pair.undefined:
         texts.append(f"{ctx}.set_materialize_grads(False)")
     return texts
+
+
+def needs(pair: Pair, ctx: str) -> dict[str, str]:
+    """What the user's ``needs_input_grad`` stands for: one bool per input of theirs."""
+    bound = sum(p.bound for p in pair.params)
+    count = len(pair.params)
+    spare = len(pair.arguments) > count
+    part = f"[{bound or ''}:{count if spare else ''}]" if bound or spare else ""
+    return {NEEDS: f"{ctx}.needs_input_grad{part}"}
+
+
+def all_needed(pair: Pair, value: str = "True") -> list[str]:
+    """``needs_input_grad`` where no ctx is there to ask."""
+    alone = [p for p in pair.params if p.name != pair.listed and not p.bound]
+    text = f"({value},) * {len(alone)}"
+    if pair.listed:
+        text = f"({value},) * ({len(alone)} + len({pair.listed}))"
+    return [f"{NEEDS} = {text}"] if pair.asks else []
 
 
 def save_statements(pair: Pair, ctx: str, values: dict[str, str]) -> list[str]:
@@ -294,7 +324,54 @@ def backward_lines(pair: Pair, ctx: str) -> list[Line]:
         *unpack,
         *lists_refused(pair),
     )
-    return lines + statement_lines(_tidy_first(body), direct)
+    statements = statement_lines(_tidy_first(body), direct)
+    return lines + (once_lines(pair, ctx, statements) if pair.once else statements)
+
+
+def once_lines(pair: Pair, ctx: str, body: list[Line]) -> list[Line]:
+    """Backward's statements without a graph, and gradients that raise if they are differentiated.
+
+    PyTorch's own decorator hangs its error on nothing, so that ``autograd.grad`` passes it by; here
+    it hangs on the output gradients and on all that was saved.
+    """
+    gradients, grads, once, kept, found = (
+        fresh(n, pair.taken) for n in ("gradients", "grads", "Once", "kept", "found")
+    )
+    torch = pair.torch
+    message = f"{pair.name}: no second derivative, its backward is marked once_differentiable"
+    outer = ", ".join(f"*{g}" if pair.list_output else g for g in pair.grads)
+    return [
+        *own(f"def {gradients}():"),
+        *indented(body, 4),
+        *own(
+            "",
+            f"with {torch}.no_grad():",
+            f"    {grads} = {gradients}()",
+            f"if not {torch}.is_grad_enabled():",
+            f"    return {grads}",
+            "",
+            f"class {once}({torch}.autograd.Function):  # whoever differentiates these is told",
+            "    generate_vmap_rule = True",
+            "",
+            "    @staticmethod",
+            "    def forward(count, *tensors):",
+            "        return tuple(t.clone() for t in tensors[:count])",
+            "",
+            "    @staticmethod",
+            "    def setup_context(ctx, inputs, output):",
+            "        pass",
+            "",
+            "    @staticmethod",
+            "    def backward(ctx, *_):",
+            f"        raise RuntimeError({message!r})",
+            "",
+            f"{grads} = {grads} if isinstance({grads}, (tuple, list)) else ({grads},)",
+            f"{kept} = [t for t in ({outer}, *{ctx}.saved_tensors) if t is not None]",
+            f"{found} = [g for g in {grads} if g is not None]",
+            f"{found} = iter({once}.apply(len({found}), *{found}, *{kept}))",
+            f"return tuple(None if g is None else next({found}) for g in {grads})",
+        ),
+    ]
 
 
 def _tidy_first(body: list[Stmt]) -> list[Stmt]:
@@ -325,7 +402,7 @@ def raises(pair: Pair, ctx: str) -> list[str]:
         nones = ", ".join(["None"] * len(pair.slots))
         test = " and ".join(f"{g} is None" for g in pair.grads)
         texts += [f"if {test}:", f"    return {nones}"]
-        if len(pair.grads) > 1:
+        if len(pair.grads) > 1 and not pair.undefined:
             texts += materialised(pair, ctx)
     return texts
 

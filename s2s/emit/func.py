@@ -17,12 +17,15 @@ from ..names import fresh, writes
 from ..passes.save_sizes import may_be_none
 from ..syntax import code, listed, replace_returns, returning, split_return
 from .eager import (
+    all_needed,
     as_tuple,
     grads_as_list,
     lists_refused,
     materialised,
+    needs,
     no_second_derivative,
     objects_refused,
+    once_lines,
     padded,
     returned,
     save_statements,
@@ -123,7 +126,8 @@ def _forward(pair: Pair, extra: Sequence[Saved], handed_names: Sequence[str]) ->
         ]
         return [returned(everything, pair.single and not extra)]
 
-    return own(*as_list(pair)) + statement_lines(tidy(replace_returns(pair.forward, rewrite)))
+    body = statement_lines(tidy(replace_returns(pair.forward, rewrite)))
+    return own(*as_list(pair), *all_needed(pair)) + body
 
 
 def _extra_value(
@@ -185,7 +189,7 @@ def _setup(pair: Pair, extra: Sequence[Saved], ctx: str) -> list[str]:
         flat.append(f"*[t for t in {_tuple(maybe)} if t is not None]")
     if flat:
         texts.append(f"{ctx}.mark_non_differentiable({', '.join(flat)})")
-    if extra:
+    if extra or pair.undefined:
         texts.append(f"{ctx}.set_materialize_grads(False)")
     saves = save_statements(pair, ctx, {})
     texts += saves
@@ -244,9 +248,11 @@ def _backward(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
         test = " and ".join(f"{g} is None" for g in pair.grads)
         count = ", ".join(["None"] * len(pair.slots))
         texts += [f"if {test}:", f"    return {count}"]
-        if len(pair.grads) > 1:
+        if len(pair.grads) > 1 and not pair.undefined:
             texts += materialised(pair, ctx)
     unpack, direct = unpack_statements(pair, ctx, pair.backward)
+    if pair.asks:
+        direct |= needs(pair, ctx)
     body = replace_returns(pair.backward, lambda node, _: padded(pair, ctx, node))
     lines = own(
         *texts,
@@ -255,7 +261,8 @@ def _backward(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
         *unpack,
         *lists_refused(pair),
     )
-    return lines + statement_lines(body, direct)
+    statements = statement_lines(body, direct)
+    return lines + (once_lines(pair, ctx, statements) if pair.once else statements)
 
 
 def _jvp(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
@@ -268,6 +275,9 @@ def _jvp(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
         for name in ("pullback", "linear", "grads", "transpose", "given", "out_tangents")
     )
     smooth = [i for i, o in enumerate(pair.outputs) if o.type != "IntTensor"]
+    if pair.once:
+        message = f"{pair.name} has no forward mode: its backward is marked once_differentiable"
+        return own(f"raise RuntimeError({message!r})")
     bent = not_linear(pair.grads, [s.tree for s in pair.backward])
     if bent is not None:
         message = (
@@ -292,6 +302,7 @@ def _jvp(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
         f"return tuple({value} for g, t in pairs if t is not None)",
     ]
     lines = own("# backward is linear in the output gradients: forward mode is its transpose")
+    unpack = [*all_needed(pair), *unpack]
     lines += own(*unpack, *([""] if unpack else []))
     lines += own(f"def {pullback}({', '.join(pair.grads)}):")
     lines += indented(statement_lines(body, direct), 4)

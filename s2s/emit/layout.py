@@ -138,10 +138,10 @@ def _users_lines(pair: Pair, lines: Sequence[Line]) -> Iterator[int]:
     for line in lines:
         text = line.text.strip()
         found = places.get(text) if line.line or "=" in text or "(" in text else None
+        number = min(line.line, last)
         if found:
-            yield min(found, key=lambda number: abs(number - line.line))
-        else:
-            yield min(line.line, last)
+            number = min(found, key=lambda one: abs(one - line.line))
+        yield pair.source.user_line(number)
 
 
 def simple_default(param: Param) -> str | None:

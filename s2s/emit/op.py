@@ -6,9 +6,11 @@ import re
 
 import libcst as cst
 
+from ..asked import NEEDS
 from ..ir import LISTS, Emitted, Pair, Param, replace
+from ..names import reads
 from ..syntax import replace_returns, split_return
-from .eager import as_tuple, returned, tidy
+from .eager import all_needed, as_tuple, returned, tidy
 from .layout import (
     as_list,
     header,
@@ -49,7 +51,7 @@ def schema(pair: Pair) -> str | None:
     first, named = schema_order(pair)
     shown = [f"{types[n]} {n}{defaults.get(n, '')}" for n in (*first, *named)]
     parts = [*shown[: len(first)], *(["*"] if named else []), *shown[len(first) :]]
-    if pair.dirty or any(not _is_tensor_output(o.type) for o in pair.outputs):
+    if pair.changed or any(not _is_tensor_output(o.type) for o in pair.outputs):
         return None
     outputs = ["Tensor[]" if pair.list_output else "Tensor"] * len(pair.outputs)
     returns = outputs[0] if pair.single else f"({', '.join(outputs)})"
@@ -144,5 +146,7 @@ def emit_op(pair: Pair) -> Emitted:
     shown = schema(pair)
     about = f"# torch.ops.s2s.{shown}" if shown else "# no operator: see `s2s explain`"
     lines = own(*header(pair), about, f"def {pair.name}({', '.join(parameters(pair))}):")
-    lines += indented(own(*as_list(pair)) + statement_lines(tidy(body)), 4)
+    asked = any(NEEDS in reads(s.tree) for s in pair.forward)
+    first = [*as_list(pair), *(all_needed(pair, "False") if asked else [])]
+    lines += indented(own(*first) + statement_lines(tidy(body)), 4)
     return module_text("op", pair, lines, (pair.name,))

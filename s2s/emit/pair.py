@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
+from ..asked import NEEDS
 from ..ir import Emitted, Pair, Saved
 from ..names import reads
-from ..passes.guard_gradients import NEEDS
 from ..syntax import listed
 from .eager import tidy
 from .layout import Line, header, indented, module_text, own, parameters, statement_lines
@@ -21,7 +21,7 @@ def emit_pair(pair: Pair) -> Emitted:
     """
     names = [f"{pair.name}_forward"]
     source = pair.source
-    place = f"{os.path.basename(source.file)}:{source.function.lineno}"
+    place = f"{os.path.basename(source.file)}:{source.line(source.function)}"
     lines = own(*header(pair), f"# {source.qualname}, {place}", *map(_about, pair.saved))
     taken = parameters(pair)
     if any(NEEDS in reads(s.tree) for s in pair.forward):

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
+from ..asked import NEEDS
 from ..infer import infer, types_after, written_type
 from ..ir import Constant, Emitted, Pair, Param, Stmt, replace
 from ..names import reads, walk
@@ -46,8 +47,10 @@ def emit_torchscript(
     given = [c for c in pair.constants if c.name not in values and c.lifted]
     pair = _without(pair, {c.name for c in fixed})
     inferred = _inferred(pair)
-    forward = [*_literal_lines(fixed, values, pair.forward), *_first_tidy(pair.forward)]
-    backward = [*_literal_lines(fixed, values, pair.backward), *_first_tidy(pair.backward)]
+    forward = [*_literal_lines(fixed, values, pair.forward), *_asked(pair, pair.forward)]
+    forward += _first_tidy(pair.forward)
+    backward = [*_literal_lines(fixed, values, pair.backward), *_asked(pair, pair.backward)]
+    backward += _first_tidy(pair.backward)
     saved = [(s.name, known.get(s.name, "") or inferred.get(s.name, "")) for s in pair.saved]
     head = _signature(
         f"{pair.name}_forward",
@@ -69,6 +72,14 @@ def emit_torchscript(
     lines = own(*_header(pair, body)) + body
     names = (f"{pair.name}_forward", f"{pair.name}_backward")
     return module_text("torchscript", pair, lines, names)
+
+
+def _asked(pair: Pair, body: Sequence[Stmt]) -> list[Stmt]:
+    """Every gradient is computed: the caller takes those that it needs."""
+    if not pair.asks or not any(NEEDS in reads(s.tree) for s in body):
+        return []
+    count = len([p for p in pair.params if not p.bound])
+    return [make(f"{NEEDS} = [{', '.join(['True'] * count)}]  # compute every gradient")]
 
 
 def _literal_types(fixed: Sequence[Constant], values: Mapping[str, str]) -> dict[str, str]:
@@ -156,6 +167,8 @@ def _backward_type(pair: Pair, types: Mapping[str, str]) -> str:
 
 
 def _gradient_type(pair: Pair) -> str:
+    if pair.undefined:
+        return "Optional[Tensor]"
     return "List[Tensor]" if pair.list_output else "Tensor"
 
 

@@ -21,13 +21,12 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from ..asked import NEEDS
 from ..ir import Pair, Stmt, replace
 from ..names import changed, fresh, reads, walk, writes
 from ..syntax import code, from_node, make, returning, standalone, without_blank_lines
 
-__all__ = ["NEEDS", "guard_gradients"]
-
-NEEDS = "needs_input_grad"  # what PyTorch calls it, in ctx
+__all__ = ["guard_gradients"]
 
 
 @dataclass
@@ -66,7 +65,7 @@ def guard_gradients(pair: Pair) -> Pair:
     """
     if not pair.backward or not isinstance(pair.backward[-1].tree, ast.Return):
         return pair
-    if NEEDS in pair.taken:  # the user's own
+    if pair.asks or NEEDS in pair.taken:  # the user's own
         return pair
     *body, last = pair.backward
     gradients = _gradients(last)

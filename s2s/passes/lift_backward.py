@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
+from ..asked import bare_needs, reads_needs, unmark
 from ..captures import helpers_of
 from ..check import differentiable_slots, mutated_inputs
 from ..flow import bound_at_returns
@@ -26,7 +27,7 @@ from ..infer import is_plain, is_tensor, is_tensor_tuple
 from ..ir import LISTS, Backward, Capture, Constant, Keep, Pair, Rule, Saved, Stmt, replace
 from ..names import fresh, reads, returns_in, walk, writes
 from ..parse import nested_nodes, values_of
-from ..source import bindings
+from ..source import Binding, bindings
 from ..syntax import (
     block,
     from_node,
@@ -73,7 +74,13 @@ def lift_backward(
     grads, bodies = _bodies(rule, set(names) | {c.name for c in captures})
     backward = (*helpers, *(_branches(bodies, branch) if branch else bodies[0]))
     only = rule.backwards[0]
+    found = bindings(rule.source.tree)
+    asks = reads_needs([s.tree for s in (*forward, *backward)], found)
+    if asks:
+        forward = tuple(bare_needs(s, found) for s in forward)
+        backward = tuple(bare_needs(s, found) for s in backward)
     imports, torch_name = _imports(rule, forward, backward, grads)
+    changed_inputs = tuple(dict.fromkeys((*mutated_inputs(rule), *(rule.dirty or ()))))
     return Pair(
         name=rule.name,
         source=rule.source,
@@ -89,7 +96,11 @@ def lift_backward(
         imports=imports,
         torch=torch_name,
         taken=frozenset(taken | {torch_name}),
-        dirty=tuple(mutated_inputs(rule)),
+        dirty=changed_inputs if rule.dirty is None else rule.dirty,
+        changed=changed_inputs,
+        once=rule.once,
+        undefined=rule.undefined,
+        asks=asks,
         branch=branch,
         comments=() if branch else only.comments,
         header=None if branch else only.header,
@@ -200,7 +211,10 @@ def _forward(rule: Rule, saved: list[str], branch: str | None) -> tuple[Stmt, ..
         else:
             body.append(from_node(changed, statement.line))
     alone = {b.name: i for i, b in enumerate(rule.backwards) if b.name not in tags}
-    return replace_returns(body, lambda node, _: [_returned(node, saved, branch, tags, alone)])
+    found = bindings(rule.source.tree)
+    return replace_returns(
+        body, lambda node, _: [_returned(node, saved, branch, tags, alone, found)]
+    )
 
 
 def _tags(rule: Rule, branch: str | None) -> dict[str, str]:
@@ -239,10 +253,12 @@ def _returned(
     branch: str | None,
     tags: Mapping[str, str],
     alone: Mapping[str, int],
+    found: dict[str, Binding],
 ) -> cst.Return:
     """``return outputs, backward`` as ``return outputs, (saved...)``."""
     assert isinstance(node.value, cst.Tuple)
     *outputs, last = [element.value for element in node.value.elements]
+    outputs = [unmark(o, found) for o in outputs]
     if len(outputs) == 1:
         value = _unpacked(standalone(outputs[0]))
         if isinstance(value, cst.Tuple) and not value.lpar:
@@ -250,7 +266,8 @@ def _returned(
     else:
         value = cst.Tuple([cst.Element(standalone(o)) for o in outputs])
     if isinstance(value, cst.Tuple):
-        value = value.with_changes(elements=_distinct(value.elements))
+        bare = [e.with_changes(value=unmark(e.value, found)) for e in value.elements]
+        value = value.with_changes(elements=_distinct(bare))
     kept: list[cst.BaseExpression] = [cst.Name(name) for name in saved]
     if branch:
         kept[0] = last

@@ -94,6 +94,9 @@ def _recompute(pair: Pair, always: bool) -> Pair:
     redone = {s.name for s in wanted if always or s.name in carrying}
     if not redone:
         return pair
+    if pair.once and not always:  # nobody may differentiate them: that is to be an error
+        held = [s for s in wanted if s.name in redone]
+        return _refuse(pair, held, "backward is marked once_differentiable")
     plan = _plan(pair, body, redone)
     again = {s.name for s in pair.saved} & rebound(pair) & set(plan.starts)
     if again - redone:  # its first value is needed and its last one too: redo the last one
@@ -174,7 +177,7 @@ def _plan(pair: Pair, body: Sequence[Stmt], redone: set[str]) -> _Plan:
     plan.starts = outside + [
         n for n in sorted(needed) if n not in local and is_data_global(pair.source, n)
     ]
-    dirty = [n for n in outside if n in pair.dirty]
+    dirty = [n for n in outside if n in pair.changed]
     plan.dirty = dirty[0] if dirty else None
     return plan
 

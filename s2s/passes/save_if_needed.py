@@ -16,11 +16,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import libcst as cst
 
+from ..asked import NEEDS
 from ..effects import aliases
 from ..ir import Pair, Saved, Stmt, replace
 from ..names import is_none, reads, writes
 from ..syntax import block, expression, from_node, handed_over, without_blank_lines
-from .guard_gradients import NEEDS
 from .redoable import values
 
 __all__ = ["asked_for", "save_if_needed"]
@@ -52,6 +52,8 @@ def save_if_needed(pair: Pair) -> Pair:
             grad_w = g * x
         return grad_x, grad_w
     """
+    if pair.asks:  # the user decides what is saved
+        return pair
     active = _active(pair)
     if active is None or not any(_guard(s) is not None for s in pair.backward):
         return pair

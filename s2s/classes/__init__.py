@@ -1,0 +1,1 @@
+"""``autograd.Function`` classes: where they are, what their methods do with ``ctx``."""
