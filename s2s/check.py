@@ -16,7 +16,7 @@ from .sharing import changes
 from .source import bindings
 from .vocabulary import SCOPE_TRICKS, SCRIPT_BUILTINS, VIEWS
 
-__all__ = ["check", "differentiable_slots", "mutated_inputs", "surely_fresh"]
+__all__ = ["changed_captures", "check", "differentiable_slots", "mutated_inputs", "surely_fresh"]
 
 
 def check(rule: Rule) -> tuple[Diagnostic, ...]:
@@ -215,6 +215,8 @@ def _changed_captures(rule: Rule, found: tuple[Capture, ...]) -> Iterator[Diagno
     for backward in rule.backwards:
         rebound = {n for s in walk(backward.tree) if isinstance(s, ast.Nonlocal) for n in s.names}
         roots = (names - rebound) | set(backward.params)
+        if rule.dirty is not None:  # a class may; then it has no forms but the eager one
+            roots = set(backward.params)
         types = {n: t for n, t in rule.types if n not in backward.params}
         body = [s.tree for s in backward.body]
         for node, name in changes(body, roots, types, bindings(rule.source.tree)):
@@ -226,6 +228,17 @@ def _changed_captures(rule: Rule, found: tuple[Capture, ...]) -> Iterator[Diagno
                 hint="autograd may use that tensor elsewhere, or run backward again; "
                 f"compute a new value, for example from {name}.clone()",
             )
+
+
+def changed_captures(rule: Rule) -> tuple[str, ...]:
+    """What backward of a Function class changes in place of the values that forward kept."""
+    if rule.dirty is None:  # refused in the closure form
+        return ()
+    found = bindings(rule.source.tree)
+    names = {c.name for c in captures(rule) if c.kind != "constant"}
+    types = dict(rule.types)
+    trees = [s.tree for b in rule.backwards for s in b.body]
+    return tuple(dict.fromkeys(name for _, name in changes(trees, names, types, found)))
 
 
 def surely_fresh(rule: Rule) -> bool:

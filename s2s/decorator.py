@@ -114,9 +114,14 @@ def from_function(cls: type[torch.autograd.Function], name: str = "") -> Any:
 
 
 def _rule(source: Source) -> Rule:
+    from .check import changed_captures
+    from .ir import replace
     from .pipeline import read
 
-    return read(source)
+    rule = read(source)
+    if changed_captures(rule):  # a second backward is to notice
+        rule = replace(rule, save="all")
+    return rule
 
 
 def _closure_text(prepared: Prepared, made: Closure) -> str:

@@ -229,7 +229,7 @@ class Rule:
     backwards: tuple[Backward, ...]
     outputs: tuple[Output, ...]
     single: bool  # `return y, backward`: one tensor, not a tuple of one
-    container: str  # "list", or the keys of a dict with a space between, where one is returned
+    container: str  # "list", "tuple" of any length, or the keys of a dict, with spaces
     types: tuple[tuple[str, str], ...]  # of every name, after the body has run
     locals: frozenset[str]
     once: bool = False  # backward is marked once_differentiable

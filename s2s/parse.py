@@ -39,9 +39,12 @@ def parse(source: Source) -> Rule:
         raise TransformError(problems)
     backwards = _backwards(source, body, returns)
     count = len(_returned_values(returns[0].value, found)[0])  # type: ignore[arg-type]
-    body, backwards = _spelled_out(body, backwards, count, _names_in(function))
-    types = types_after([s.tree for s in body], {p.name: p.type for p in params}, found)
+    start = {p.name: p.type for p in params}
+    types = types_after([s.tree for s in body], start, found)
     outputs, single, container = _outputs(source, returns, types, found)
+    listed = single and outputs[0].type in LISTS
+    body, backwards = _spelled_out(body, backwards, count, _names_in(function), listed)
+    types = types_after([s.tree for s in body], start, found)
     own = {p.name for p in params}.union(*(writes(s.tree) for s in body))
     return Rule(
         source=source,
@@ -471,7 +474,19 @@ def _outputs(
         raise TransformError([problem])
     outputs = tuple(_output(column, types, found) for column in zip(*rows))
     single, container = kinds.pop()
+    if single and outputs[0].type in LISTS and all(_is_tuple(source, r[0], returns) for r in rows):
+        container = "tuple"
     return outputs, single, container
+
+
+def _is_tuple(source: Source, value: ast.expr, returns: list[ast.Return]) -> bool:
+    """``tuple(...)``, or ``*tensors`` as they came."""
+    if isinstance(value, ast.Call):
+        return isinstance(value.func, ast.Name) and value.func.id == "tuple"
+    star = source.function.args.vararg
+    if star is None or not isinstance(value, ast.Name) or value.id != star.arg:
+        return False
+    return not any(star.arg in writes(s) for s in source.function.body)
 
 
 def _returned_values(
@@ -683,7 +698,11 @@ def _names_in(function: ast.FunctionDef) -> set[str]:
 
 
 def _spelled_out(
-    body: tuple[Stmt, ...], backwards: tuple[Backward, ...], outputs: int, taken: set[str]
+    body: tuple[Stmt, ...],
+    backwards: tuple[Backward, ...],
+    outputs: int,
+    taken: set[str],
+    listed: bool,
 ) -> tuple[tuple[Stmt, ...], tuple[Backward, ...]]:
     """Backwards whose parameters are the output gradients alone.
 
@@ -694,7 +713,7 @@ def _spelled_out(
     for backward in backwards:
         arguments = backward.tree.args
         if arguments.vararg and len(backward.params) <= outputs and not arguments.defaults:
-            backward = _without_star(backward, arguments.vararg.arg, outputs, taken)
+            backward = _without_star(backward, arguments.vararg.arg, outputs, taken, listed)
         extra = backward.params[outputs:]
         if extra and len(arguments.defaults) >= len(extra):
             body, backward = _without_defaults(body, backward, outputs, taken)
@@ -702,10 +721,13 @@ def _spelled_out(
     return body, tuple(done)
 
 
-def _without_star(backward: Backward, rest: str, outputs: int, taken: set[str]) -> Backward:
+def _without_star(
+    backward: Backward, rest: str, outputs: int, taken: set[str], listed: bool
+) -> Backward:
     count = outputs - len(backward.params)
     names = [fresh(f"{rest}_{i}", taken) for i in range(count)]
-    together = make(f"{rest} = ({', '.join(names)}{',' if count == 1 else ''})", backward.line)
+    made = f"tuple({names[0]})" if listed else f"({', '.join(names)}{',' if count == 1 else ''})"
+    together = make(f"{rest} = {made}", backward.line)
     return replace(backward, params=(*backward.params, *names), body=(together, *backward.body))
 
 

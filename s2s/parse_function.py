@@ -25,7 +25,6 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from .captures import captures
 from .check import mutated_inputs
 from .classes.find import FunctionClass, Method, lookup
 from .classes.inline import inlined, with_setup
@@ -34,7 +33,6 @@ from .classes.methods import Part, part_of
 from .classes.plan import Plan, Problem, plan
 from .classes.rewrite import backward_body, forward_body
 from .errors import TransformError, diagnostic
-from .infer import is_tensor
 from .ir import Diagnostic, Rule, Source, Span, lines_of, replace
 from .names import fresh, reads, returns_in, walk, writes
 from .parse import falls_through, parse
@@ -72,11 +70,10 @@ def closure(cls: FunctionClass, name: str = "") -> Closure:
 
 
 def _changed_tensors(rule: Rule) -> frozenset[str]:
-    """Output gradients and saved tensors that backward changes in place: it gets copies of them."""
+    """Output gradients that backward changes in place: it gets copies of them."""
     (backward,) = rule.backwards
     found = bindings(rule.source.tree)
-    kept = {c.name for c in captures(rule) if is_tensor(c.type) and not c.type.startswith("Opt")}
-    roots = (kept | set(backward.params)) - {n for s in backward.body for n in writes(s.tree)}
+    roots = set(backward.params)
     types = {n: t for n, t in rule.types if n not in backward.params}
     body = [s.tree for s in backward.body]
     return frozenset(name for _, name in changes(body, roots, types, found))

@@ -192,7 +192,11 @@ def _call(function: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     with torch.no_grad():
         result = call.run(tensors)
     _taken(function.name, result)
-    return result.outputs[0] if result.single else result.outputs
+    inputs = [t for t in tensors if not _among(t, result.dirty)]
+    outputs = tuple(
+        o.view_as(o) if isinstance(o, Tensor) and _among(o, inputs) else o for o in result.outputs
+    )
+    return outputs[0] if result.single else outputs
 
 
 def _split(name: str, returned: object) -> tuple[tuple[object, ...], bool, Callable[..., object]]:

@@ -154,7 +154,9 @@ def _body(pair: Pair, cells: dict[str, str]) -> list[str]:
 
 def _put_back(pair: Pair, call: str) -> str:
     """The outputs in the list or dict that the user's function returns."""
-    if pair.list_output or pair.container == "list":
+    if pair.list_output:
+        return call if pair.container == "tuple" else f"list({call})"
+    if pair.container == "list":
         return f"list({call})"
     if pair.container:
         return f"dict(zip({tuple(pair.container.split())!r}, {call}))"
@@ -164,10 +166,11 @@ def _put_back(pair: Pair, call: str) -> str:
 def _scripted_body(pair: Pair, s2s: str) -> list[str]:
     call = f"{s2s}.op({_scripted_arguments(pair, s2s)})"
     alone = len(pair.outputs) == 1
-    if not pair.container and (pair.single or not alone):
+    plain = pair.container in ("", "tuple")
+    if plain and (pair.single or not alone):
         return [f"return {call}"]
     names = [fresh(f"out_{i}", pair.taken) for i in range(len(pair.outputs))]
-    if not pair.container:
+    if plain:
         value = f"({names[0]},)"
     elif pair.container == "list":
         value = f"[{', '.join(names)}]"

@@ -15,6 +15,7 @@ from ..names import fresh, walk, writes
 from ..source import bindings
 from ..syntax import (
     code,
+    expression,
     listed,
     make,
     replace_returns,
@@ -126,8 +127,8 @@ def forward_lines(pair: Pair, ctx: str) -> list[Line]:
         if pair.list_output:
             outputs = [as_tuple(outputs[0])]
         # a value that is an output here goes through the user's rule: it is not hidden too
-        extra = [n if n not in names else "None" for n in hidden(pair)]
-        everything = [*outputs, *(cst.Name(n) for n in extra)]
+        extra = [_unless_output(pair, n, names) for n in hidden(pair)]
+        everything = [*outputs, *map(expression, extra)]
         return [*small, returned(everything, pair.single and not hidden(pair))]
 
     body = replace_returns(pair.forward, rewrite)
@@ -139,6 +140,16 @@ def needs_of(pair: Pair, ctx: str) -> dict[str, str]:
     if pair.asks:
         return needs(pair, ctx)
     return {} if NEEDS in pair.taken else {NEEDS: f"{ctx}.{NEEDS}"}
+
+
+def _unless_output(pair: Pair, name: str, outputs: Sequence[str]) -> str:
+    """A hidden output; none where it is one of the outputs, maybe by another name."""
+    if name in outputs:
+        return "None"
+    same = aliases(s.tree for s in pair.forward).get(name, frozenset())
+    found = [n for n in outputs if n in same]
+    test = " or ".join(f"{name} is {n}" for n in found)
+    return f"None if {test} else {name}" if found else name
 
 
 def as_tuple(value: cst.BaseExpression) -> cst.BaseExpression:

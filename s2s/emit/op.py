@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 import libcst as cst
 
 from ..asked import NEEDS
 from ..ir import LISTS, Emitted, Pair, Param, replace
-from ..names import reads
+from ..names import reads, writes
 from ..syntax import replace_returns, split_return
 from .eager import all_needed, as_tuple, returned, tidy
 from .layout import (
@@ -130,6 +131,37 @@ def _schema_default(param: Param) -> str:
     return f"={default}"
 
 
+def _apart(pair: Pair, output: cst.BaseExpression) -> cst.BaseExpression:
+    """An input that is returned as it is comes back as another tensor, as from autograd."""
+    if not isinstance(output, cst.Name):
+        return output
+    name = output.value
+    bound = [s.tree for s in pair.forward if name in writes(s.tree)]
+    types = {p.name: p.type for p in pair.params}
+    if name in types and not bound and name not in pair.dirty:
+        if types[name] in ("Tensor", "IntTensor"):
+            return cst.parse_expression(f"{name}.view_as({name})")
+    copies = [_copied(tree) for tree in bound]
+    inputs = [c for c in copies if c in types and c not in pair.dirty]
+    if name not in pair.dirty and inputs:
+        test = " or ".join(f"{name} is {c}" for c in dict.fromkeys(inputs))
+        return cst.parse_expression(f"{name}.view_as({name}) if {test} else {name}")
+    return output
+
+
+_SAME = ("contiguous", "to", "type_as", "float", "double", "half", "bfloat16", "type", "cpu")
+
+
+def _copied(tree: ast.stmt) -> str:
+    """``x`` of ``y = x`` and of ``y = x.contiguous()``, which may be ``x`` itself."""
+    if not isinstance(tree, ast.Assign) or len(tree.targets) != 1:
+        return ""
+    value = tree.value
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        value = value.func.value if value.func.attr in _SAME else value
+    return value.id if isinstance(value, ast.Name) else ""
+
+
 def emit_op(pair: Pair) -> Emitted:
     """The plain function, under the schema it has as an operator.
 
@@ -140,6 +172,7 @@ def emit_op(pair: Pair) -> Emitted:
         outputs, _saved = split_return(node)
         if pair.list_output:
             outputs = [as_tuple(outputs[0])]
+        outputs = [_apart(pair, o) for o in outputs]
         return [returned(outputs, pair.single)]
 
     body = replace_returns(pair.forward, rewrite)

@@ -21,7 +21,7 @@ import libcst as cst
 
 from ..asked import bare_needs, reads_needs, unmark
 from ..captures import helpers_of
-from ..check import differentiable_slots, mutated_inputs
+from ..check import changed_captures, differentiable_slots, mutated_inputs
 from ..flow import bound_at_returns
 from ..infer import is_plain, is_tensor, is_tensor_tuple
 from ..ir import LISTS, Backward, Capture, Constant, Keep, Pair, Rule, Saved, Stmt, replace
@@ -80,7 +80,9 @@ def lift_backward(
         forward = tuple(bare_needs(s, found) for s in forward)
         backward = tuple(bare_needs(s, found) for s in backward)
     imports, torch_name = _imports(rule, forward, backward, grads)
-    changed_inputs = tuple(dict.fromkeys((*mutated_inputs(rule), *(rule.dirty or ()))))
+    changed_inputs = tuple(
+        dict.fromkeys((*mutated_inputs(rule), *(rule.dirty or ()), *changed_captures(rule)))
+    )
     return Pair(
         name=rule.name,
         source=rule.source,
