@@ -20,7 +20,9 @@ __all__ = [
     "Target",
     "functions",
     "is_compiled",
+    "is_decorated_in",
     "module_of",
+    "modules",
     "python_files",
     "target",
 ]
@@ -254,6 +256,17 @@ def is_compiled(source: Source) -> bool:
     return False
 
 
+def is_decorated_in(module: str, name: str, root: Path) -> bool:
+    """Is ``name`` a function that a module, looked for below ``root``, compiles or imports?"""
+    try:
+        home = _find(module, [root])
+        own = from_file(home.path, home.name)
+    except (LocateError, SyntaxError, OSError):
+        return False
+    found = [s for s in own if s.qualname == name] or _imported(home, name)
+    return any(is_compiled(source) for source in found)
+
+
 # --- folders --------------------------------------------------------------------------------
 
 
@@ -265,6 +278,28 @@ def python_files(folder: Path, unreadable: Callable[[OSError], None]) -> Iterato
             path = Path(here, name)
             if name.endswith(".py") and path.is_file():
                 yield path
+
+
+def modules(place: str, unreadable: Callable[[OSError], None]) -> Iterator[Module]:
+    """The modules of a file, a folder, a module or a whole package.
+
+    Raises LocateError where there is none.
+    """
+    path = Path(place)
+    if path.is_dir():
+        yield from map(module_of, python_files(path, unreadable))
+        return
+    found = target(place)
+    if found.name:
+        raise LocateError(f"{place} names one function: whole modules are written")
+    yield found.module
+    if found.module.is_package and not path.is_file():
+        folder = found.module.path.parent
+        for file in python_files(folder, unreadable):
+            parts = file.relative_to(folder).with_suffix("").parts
+            if file != found.module.path:
+                names = [found.module.name, *(p for p in parts if p != "__init__")]
+                yield Module(file, ".".join(names))
 
 
 def _is_skipped(folder: Path) -> bool:

@@ -37,7 +37,7 @@ LAYERS = (
     ("passes", "verify"),
     ("emit",),
     ("pipeline", "interface", "load", "passes.example"),
-    ("plan", "prepare"),
+    ("plan", "generated", "prepare"),
     ("review",),
     ("pages",),
     ("reference", "operator", "scripted", "runtime"),

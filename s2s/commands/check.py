@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import click
 
 from ..errors import is_warning
 from ..ir import Diagnostic, Span
+from .modules import compared, left_over
 from .shared import EXIT_CODES, collecting, counted, find_files
 
 if TYPE_CHECKING:
@@ -29,7 +31,13 @@ __all__ = ["check"]
     help="For people, for programs, or for annotations in GitHub Actions.",
 )
 @click.option("--strict", is_flag=True, help="Count warnings as problems: exit with 1 for them.")
-def check(paths: tuple[Path, ...], style: str, strict: bool) -> None:
+@click.option(
+    "--generated",
+    metavar="DIR",
+    type=Path,
+    help="Report what is stale in DIR, where `s2s dump --write DIR` wrote modules.",
+)
+def check(paths: tuple[Path, ...], style: str, strict: bool, generated: Path | None) -> None:
     """Report every problem of every decorated function, and what may be a mistake.
 
     What may be a mistake is a warning (S2S1..). The comment `# s2s: ignore[S2S102]` at the end of
@@ -43,6 +51,11 @@ def check(paths: tuple[Path, ...], style: str, strict: bool) -> None:
     Examples:
       s2s check model.py
       s2s check src tests --format github
+      s2s check src --generated generated
+
+    --generated also reports generated modules that are missing, that differ from what the functions
+    compile to now, and that are left over from functions that are gone. Comments and layout are not
+    compared, so a formatter may run over DIR.
     """
     from .. import report
 
@@ -50,10 +63,22 @@ def check(paths: tuple[Path, ...], style: str, strict: bool) -> None:
     problems: list[Diagnostic] = []
     doubts: list[Diagnostic] = []
     files = functions = 0
-    for path, named in find_files(paths, lost):
-        found: list[Diagnostic] = []
-        functions += _check_file(path, named, found)
-        files += 1
+    belonging: set[Path] = set()
+
+    def every() -> Iterator[list[Diagnostic]]:
+        """The problems file by file; those of the generated folder come last."""
+        nonlocal files, functions
+        for path, named in find_files(paths, lost):
+            found: list[Diagnostic] = []
+            functions += _check_file(path, named, found)
+            files += 1
+            if generated is not None and not any(not is_warning(p.code) for p in found):
+                found += compared(path, generated, paths, belonging)
+            yield found
+        if generated is not None:
+            yield left_over(generated, paths, belonging)
+
+    for found in every():
         for problem in found:
             doubtful = is_warning(problem.code)
             (doubts if doubtful else problems).append(problem)

@@ -15,10 +15,11 @@ import click
 from ..errors import TransformError
 from ..ir import Diagnostic, Save
 from ..options import SAVES
+from .modules import write_modules
 from .shared import EXIT_CODES, collecting, find_functions, find_target, finish, lift_all
 
 if TYPE_CHECKING:
-    from ..ir import Pair, Source
+    from ..ir import Emitted, Pair, Source
 
 __all__ = ["FORMS", "dump"]
 
@@ -26,13 +27,14 @@ FORMS = ("eager", "torchscript", "func", "op", "call")
 
 
 @click.command(epilog=EXIT_CODES)
-@click.argument("target", metavar="PATH_OR_MODULE[:NAME]")
+@click.argument("targets", metavar="PATH_OR_MODULE[:NAME]...", nargs=-1, required=True)
 @click.option(
     "--form",
     type=click.Choice([*FORMS, "all"]),
     help="Which text to print. [default: eager]",
 )
 @click.option("--after", metavar="PASS", help="Print forward and backward as a pass leaves them.")
+@click.option("--marks", is_flag=True, help="Say behind each line which of yours it comes from.")
 @click.option(
     "--save",
     type=click.Choice(SAVES),
@@ -50,14 +52,17 @@ FORMS = ("eager", "torchscript", "func", "op", "call")
     help="Import the module for real, which runs it, and print the types that TorchScript finds.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE, all of it or nothing.")
+@click.option("--write", metavar="DIR", help="Write a module for each source file below DIR.")
 def dump(
-    target: str,
+    targets: tuple[str, ...],
     form: str | None,
     after: str | None,
+    marks: bool,
     save: Save | None,
     recompute: tuple[str, ...],
     with_torch: bool,
     output: str | None,
+    write: str | None,
 ) -> None:
     """Print what decorated functions are compiled to.
 
@@ -81,18 +86,37 @@ def dump(
       s2s dump model.py:make.spike --after lift_backward
       s2s dump model.py:attention --save least
       s2s dump model.py --form all -o generated.py
+      s2s dump src --write generated
 
     The eager, func, op and call texts are what runs, to the letter. The types of the torchscript
     text come from the source; --with-torch asks TorchScript, for one that the source does not tell.
+
+    With --write, or -o and a folder, files, folders and packages become modules that can be
+    imported without s2s: pkg/acts.py becomes DIR/pkg/acts.py, with a function of the same name
+    beside each class. Files that are as they should be are left alone, and files that s2s wrote
+    for functions that are gone are removed. `s2s check PATH --generated DIR` says whether they are
+    up to date.
     """
+    if output is not None and (Path(output).is_dir() or output.endswith(("/", os.sep))):
+        write, output = output, None
+    if write is not None:
+        other = after is not None or with_torch or output is not None or save or recompute
+        if other or form in ("call", "all"):
+            wrong = "--write goes with --marks and with --form eager, torchscript, func or op"
+            raise click.UsageError(wrong)
+        write_modules(targets, Path(write), form or "eager", marks)
     if after is not None and with_torch:
         raise click.UsageError("--after shows a step before torch comes in: leave out --with-torch")
     if (save or recompute) and with_torch:
         raise click.UsageError("--with-torch shows what the decorator says: leave out --save")
     step = None if after is None else (_form_of(after, form), after)
-    where = find_target(target)
     problems: list[Diagnostic] = []
-    sources = find_functions(where, problems)
+    sources: list[Source] = []
+    inputs: list[Path] = []
+    for target in targets:
+        where = find_target(target)
+        inputs.append(where.module.path)
+        sources += find_functions(where, problems)
     texts: list[str] = []
     if with_torch:
         for source in sources:
@@ -101,8 +125,8 @@ def dump(
     else:
         for pair in _distinct(lift_all(sources, problems, save, recompute or None)):
             with collecting(problems, pair.source.span(pair.source.function)):
-                texts += _texts(pair, form or "eager") if step is None else [_stage(pair, *step)]
-    finish(texts, problems, output, [where.module.path, *(Path(s.file) for s in sources)])
+                texts += _texts(pair, form or "eager", marks, step)
+    finish(texts, problems, output, [*inputs, *(Path(s.file) for s in sources)])
 
 
 def _form_of(step: str, form: str | None) -> str:
@@ -122,25 +146,23 @@ def _form_of(step: str, form: str | None) -> str:
 
 
 def _distinct(pairs: Sequence[Pair]) -> Iterator[Pair]:
-    """One class name each: of two functions called ``scale`` the second becomes ``scale_1``."""
-    from ..emit.layout import camel
-    from ..ir import replace
+    from ..emit.module import distinct
 
-    taken: set[str] = set()
-    for pair in pairs:
-        name, number = pair.name, 0
-        while camel(name) in taken:
-            number += 1
-            name = f"{pair.name}_{number}"
-        if name != pair.name:
+    for pair, named in zip(pairs, distinct(pairs)):
+        if named.name != pair.name:
             place = f"{pair.source.qualname}, line {pair.source.line(pair.source.function)},"
-            click.echo(f"note: {place} is printed as {name}", err=True)
-        taken.add(camel(name))
-        yield replace(pair, name=name)
+            click.echo(f"note: {place} is printed as {named.name}", err=True)
+        yield named
 
 
-def _texts(pair: Pair, form: str) -> list[str]:
-    return _titled(form, lambda name: _text(pair, name))
+def _texts(pair: Pair, form: str, marks: bool, step: tuple[str, str] | None) -> list[str]:
+    from ..emit.layout import marked
+
+    def text(name: str) -> str:
+        emitted = _emitted(pair, name) if step is None else _stage(pair, *step)
+        return marked(emitted, Path(pair.source.file).name) if marks else emitted.text
+
+    return [text("")] if step is not None else _titled(form, text)
 
 
 def _titled(form: str, text: Callable[[str], str]) -> list[str]:
@@ -150,19 +172,19 @@ def _titled(form: str, text: Callable[[str], str]) -> list[str]:
     return [text(form)]
 
 
-def _text(pair: Pair, form: str) -> str:
+def _emitted(pair: Pair, form: str) -> Emitted:
     from .. import pipeline
     from ..emit.call import emit_call
 
-    return emit_call(pair).text if form == "call" else pipeline.emit(pair, form).text
+    return emit_call(pair) if form == "call" else pipeline.emit(pair, form)
 
 
-def _stage(pair: Pair, form: str, step: str) -> str:
+def _stage(pair: Pair, form: str, step: str) -> Emitted:
     from .. import pipeline
     from ..emit.pair import emit_pair
 
     stages = {stage.name: stage.pair for stage in pipeline.stages(pair, form)}
-    return emit_pair(stages[step]).text
+    return emit_pair(stages[step])
 
 
 def _loaded_texts(source: Source, form: str) -> list[str]:

@@ -16,7 +16,7 @@ from ..names import fresh, walk
 from ..source import bindings
 from .layout import module_text, own, simple_default
 
-__all__ = ["Watched", "emit_call", "emit_scripted_call", "watched"]
+__all__ = ["Watched", "emit_call", "emit_scripted_call", "put_back", "watched"]
 
 NUMBERS = ("int", "float", "bool", "str")
 
@@ -129,7 +129,7 @@ def _body(pair: Pair, cells: dict[str, str]) -> list[str]:
     arguments = ", ".join(f"*{n}" if n == pair.listed else n for n in pair.arguments)
     guard = _guard(pair, cells["s2s"])
     c, s2s = cells, cells["s2s"]
-    transformed = "return " + _put_back(pair, f"{s2s}.transformed({arguments})")
+    transformed = "return " + put_back(pair, f"{s2s}.transformed({arguments})")
     other = f"return {s2s}.other({arguments})"
     odd = _odd_plain(pair, cells)
     asks = _asks(pair)
@@ -148,11 +148,11 @@ def _body(pair: Pair, cells: dict[str, str]) -> list[str]:
         f"    {transformed}",
         f"if {c['is_grad_enabled']}():",
         *_indented(with_grad),
-        "return " + _put_back(pair, f"{c['run']}({arguments})"),
+        "return " + put_back(pair, f"{c['run']}({arguments})"),
     ]
 
 
-def _put_back(pair: Pair, call: str) -> str:
+def put_back(pair: Pair, call: str) -> str:
     """The outputs in the list or dict that the user's function returns."""
     if pair.list_output:
         return call if pair.container == "tuple" else f"list({call})"
@@ -226,7 +226,7 @@ def _differentiated(
     """The eager Function where an input asks for a gradient. An input that is not what its type
     says goes elsewhere."""
     needed = fresh("needed", pair.taken)
-    autocast = _put_back(pair, f"{cells['s2s']}.autocast({arguments})")
+    autocast = put_back(pair, f"{cells['s2s']}.autocast({arguments})")
     return [
         "try:",
         f"    {needed} = {' | '.join(asks)}",
@@ -259,4 +259,4 @@ def _applied(pair: Pair, cells: dict[str, str], arguments: str) -> str:
     if unclear:
         call = f"{cells['s2s']}.kept({call})"
     sure = all(o.type in ("Tensor", "IntTensor", *LISTS) for o in pair.outputs)
-    return _put_back(pair, call if sure else f"{cells['s2s']}.outputs({call})")
+    return put_back(pair, call if sure else f"{cells['s2s']}.outputs({call})")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import sys
+import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -142,6 +144,28 @@ def _users_lines(pair: Pair, lines: Sequence[Line]) -> Iterator[int]:
         if found:
             number = min(found, key=lambda one: abs(one - line.line))
         yield pair.source.user_line(number)
+
+
+def marked(emitted: Emitted, file: str) -> str:
+    """The text with the user's line behind each line that comes from one: ``# swish.py:12``.
+
+    Lines that start or end inside a string stay as they are, and so do comments.
+    """
+    inside = {
+        line
+        for token in tokenize.generate_tokens(io.StringIO(emitted.text).readline)
+        if token.start[0] != token.end[0] and token.type not in _NO_TEXT
+        for line in range(token.start[0], token.end[0])
+    }
+    rows = emitted.text.split("\n")
+    for index, (row, line) in enumerate(zip(rows, emitted.lines)):
+        quiet = not row.strip() or row.lstrip().startswith("#") or row.endswith("\\")
+        if line and not quiet and index + 1 not in inside:
+            rows[index] = f"{row}  # {file}:{line}"
+    return "\n".join(rows)
+
+
+_NO_TEXT = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
 
 def simple_default(param: Param) -> str | None:
