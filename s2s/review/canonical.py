@@ -215,8 +215,17 @@ def changed_rows(old: str, new: str) -> tuple[str, ...]:
 
 def _inside(some: Sequence[Row], start: int) -> list[str]:
     """The head of the function that a row is in."""
-    above = [row.lines[-1] for row in some[:start] if row.lines[-1].lstrip().startswith("def ")]
-    return [f"@@ {above[-1].strip()}"] if above else []
+    depth = _depth(some[start]) if start < len(some) else 0
+    for row in reversed(some[:start]):
+        if _depth(row) < depth:
+            depth = _depth(row)
+            if row.lines[-1].lstrip().startswith("def "):
+                return [f"@@ {row.lines[-1].strip()}"]
+    return []
+
+
+def _depth(row: Row) -> int:
+    return int(row.key.split(" ", 1)[0])
 
 
 def _marked(mark: str, some: Sequence[Row]) -> list[str]:
