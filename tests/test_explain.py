@@ -129,6 +129,12 @@ def test_a_shape_is_kept_in_place_of_the_tensor(tmp_path: Path) -> None:
     assert x.shape_for == ("x",)
 
 
+def test_what_one_gradient_alone_needs_is_kept_for_that_one(tmp_path: Path) -> None:
+    text = "def f(x, w):\n    return x * w, lambda g: (7 * g * w, g * x)\n"
+    x, w = explained(tmp_path, text).kept
+    assert (x.how, x.when, w.how, w.when) == ("saved tensor", ("w",), "saved tensor", ("x",))
+
+
 def test_what_backward_computes_again_says_from_what() -> None:
     (source,) = locate.functions(locate.target(str(cases.CORPUS / "rms_norm.py")))
     rule = pipeline.read(source, save="auto")

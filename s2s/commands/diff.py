@@ -240,7 +240,7 @@ def _entry(
 
 
 def _place(version: Version | None) -> str:
-    return f"{version.source.file}:{version.source.function.lineno}" if version else ""
+    return f"{version.source.file}:{version.line}" if version else ""
 
 
 def _total(entries: Sequence[_Entry], same: int) -> str:

@@ -48,7 +48,7 @@ def changes(old: Version | None, new: Version | None) -> tuple[Change, ...]:
     """What is different, the gravest first; () where nothing of the generated code changed."""
     if old is None or new is None:
         return tuple(_alone(old, new))
-    line = new.source.function.lineno
+    line = new.line
     if old.facts is None and new.facts is None:
         return ()
     if new.facts is None:
@@ -74,7 +74,7 @@ def changes(old: Version | None, new: Version | None) -> tuple[Change, ...]:
 def _alone(old: Version | None, new: Version | None) -> Iterator[Change]:
     one = new or old
     assert one is not None
-    line = one.source.function.lineno
+    line = one.line
     text = "added" if new else "removed"
     if one.facts is not None:
         text += f": it {summary(one.facts)}" if new else ""
@@ -89,7 +89,7 @@ def _short(version: Version) -> str:
 
 
 def _compared(old: Version, new: Version, was: Facts, now: Facts) -> Iterator[Change]:
-    line = new.source.function.lineno
+    line = new.line
     yield from _gradients(old, new, was, now)
     yield from _forward(old, new, line)
     yield from _claims(was, now, line)

@@ -80,11 +80,11 @@ def _op(rule: Rule, pair: Pair) -> Form:
         return Form("op", False, f"{', '.join(pair.dirty)} is changed in place", line)
     odd = without_schema(pair)
     what = f"no type in an operator's schema for {', '.join(odd)}" if odd else "of its outputs"
-    return Form("op", False, what, rule.source.function.lineno)
+    return Form("op", False, what, rule.source.line(rule.source.function))
 
 
 def _line_of_change(rule: Rule) -> int:
-    return min((getattr(n, "lineno", 0) for n in mutated_inputs(rule).values()), default=0)
+    return min((rule.source.line(n) for n in mutated_inputs(rule).values()), default=0)
 
 
 # --- derivatives ----------------------------------------------------------------------------------
@@ -132,12 +132,12 @@ def _cut_off(rule: Rule) -> Iterator[tuple[int, str]]:
     for backward in rule.backwards:
         for node in walk(backward.tree):
             if without_grad(node):
-                yield getattr(node, "lineno", 0), "what backward does without grad is a constant"
+                yield rule.source.line(node), "what backward does without grad is a constant"
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 if node.func.attr == "detach":
-                    yield node.lineno, f"`{ast.unparse(node)}` is a constant to autograd"
+                    yield rule.source.line(node), f"`{ast.unparse(node)}` is a constant to autograd"
             elif isinstance(node, ast.Attribute) and node.attr == "data":
-                yield node.lineno, f"`{ast.unparse(node)}` is a constant to autograd"
+                yield rule.source.line(node), f"`{ast.unparse(node)}` is a constant to autograd"
 
 
 def _kept_because(saved: Saved) -> str:
@@ -196,7 +196,7 @@ def _no_transforms(rule: Rule, pair: Pair) -> tuple[str, int] | None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr == "requires_grad_":
                 why = f"function transforms refuse `{ast.unparse(node)}`"
-                return why, node.lineno
+                return why, rule.source.line(node)
     return None
 
 
@@ -217,7 +217,7 @@ def _line_of_text(rule: Rule, text: str) -> int:
     for backward in rule.backwards:
         for node in walk(backward.tree):
             if isinstance(node, ast.expr) and ast.unparse(node) == text:
-                return node.lineno
+                return rule.source.line(node)
     return rule.backwards[0].line
 
 
@@ -225,7 +225,7 @@ def _vmap(rule: Rule, pair: Pair) -> Claim:
     prevented = _no_transforms(rule, pair)
     if prevented:
         return Claim("vmap", "no", *prevented)
-    asked = sorted((getattr(n, "lineno", 0), why) for n, why in _depends_on_values(rule))
+    asked = sorted((rule.source.line(n), why) for n, why in _depends_on_values(rule))
     if asked:
         return Claim("vmap", "no", asked[0][1], asked[0][0])
     found = bindings(rule.source.tree)

@@ -185,12 +185,13 @@ def _kept(rule: Rule, pair: Pair, final: Pair, gradients: Sequence[Gradient]) ->
             next((c.origin for c in pair.constants if c.name == name), ""),
             parts,
         )
-        yield _planned(kept, again, saved, planned)
+        yield replace(_planned(kept, again, saved, planned), when=_when(final, saved, kept))
     for one in final.saved:
         if one.name not in seen:
             kind, line = _kind(rule, pair, one.name), _bound(rule, one.name)
             kept = Kept(one.name, kind, _type(one.type), line, (), _how(one))
-            yield _planned(kept, again, saved, planned)
+            kept = _planned(kept, again, saved, planned)
+            yield replace(kept, when=_when(final, saved, kept))
 
 
 def _those(saved: Mapping[str, Saved], *names: str) -> Iterator[Saved]:
@@ -214,9 +215,23 @@ def _planned(
         redo=tuple(n for n, sources in again.always.items() if name in sources),
         times=sum(known) if len(known) == len(shown) and kept.is_tensor else None,
         of=shown[0].of if shown else "",
-        when=shown[0].when if shown else (),
         value=shown[0].value if shown and kept.how == "computed again" else "",
     )
+
+
+def _when(final: Pair, saved: Mapping[str, Saved], kept: Kept) -> tuple[str, ...]:
+    """The inputs of which one has to ask for a gradient for a value to be kept."""
+    one = next(_those(saved, kept.name, *kept.parts), None)
+    if one is None or one.value is None:
+        return ()
+    indices = [
+        node.slice
+        for node in walk(ast.parse(one.value))
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
+        if node.value.id == "needs_input_grad"
+    ]
+    found = [i.value for i in indices if isinstance(i, ast.Constant) and isinstance(i.value, int)]
+    return tuple(final.arguments[i] for i in found)
 
 
 def _kind(
@@ -234,7 +249,7 @@ def _how_of(shown: Sequence[Saved]) -> How:
     """How a capture is kept: itself, as one of its parts, as its shape, or as code."""
     if not shown:
         return "code"
-    if shown[0].value is not None:
+    if shown[0].value is not None and shown[0].keep == "plain":
         return "shape only"
     return _how(shown[0])
 
@@ -263,14 +278,14 @@ def _bound(rule: Rule, name: str) -> int:
     """The line that binds a name: in the function, a function around it, or the file."""
     function = rule.source.function
     if any(p.name == name for p in rule.params):
-        return function.lineno
+        return rule.source.line(function)
     for scope in (function, *reversed(rule.source.enclosing)):
         assert isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
         lines = sorted(_binding_lines(scope, name))
         if lines:
-            return lines[0]
+            return rule.source.user_line(lines[0])
     value = bindings(rule.source.tree)[name].value if name in bindings(rule.source.tree) else None
-    return value.lineno if value is not None else 0
+    return rule.source.line(value) if value is not None else 0
 
 
 def _binding_lines(
@@ -298,7 +313,7 @@ def _lines_read(rule: Rule, name: str) -> list[int]:
     for tree in trees:
         trees += [h for n, h in helpers.items() if n in _loads(tree) and h not in trees]
     lines = {
-        node.lineno
+        rule.source.line(node)
         for tree in trees
         for node in walk(tree)
         if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
@@ -375,7 +390,7 @@ def _gradients(rule: Rule, final: Pair) -> Iterator[Gradient]:
                     values |= {n for n in found if any(value_read(t, {n}) for t in (*trees, value))}
                     grads.update(dict.fromkeys(_grads_of(rule, backward, found)))
                     needs |= found
-                    lines.add(_line(value) or statement.lineno)
+                    lines.add(rule.source.line(value))
                     texts[_formula(value, body)] = None
         given: Literal["always", "sometimes", "never"] = "sometimes" if missing else "always"
         yield Gradient(
@@ -478,10 +493,6 @@ def _formula(value: ast.expr, body: Sequence[ast.stmt]) -> str:
             if isinstance(bound[0].targets[0], ast.Name):
                 return ast.unparse(bound[0].value)
     return ast.unparse(value)
-
-
-def _line(value: ast.expr) -> int:
-    return getattr(value, "lineno", 0)
 
 
 def _guarded(final: Pair) -> set[str]:

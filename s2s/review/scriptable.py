@@ -72,7 +72,7 @@ def obstacles(pair: Pair) -> tuple[Obstacle, ...]:
 def _users_line(emitted: Emitted, line: int, pair: Pair) -> int:
     """The user's line for a line of the text, or the nearest one above it."""
     above = [n for n in emitted.lines[:line] if n]
-    return above[-1] if above else pair.source.function.lineno
+    return above[-1] if above else pair.source.line(pair.source.function)
 
 
 _Found = Iterator[tuple[ast.expr | ast.stmt, str]]

@@ -39,6 +39,10 @@ class Version:
     texts: tuple[tuple[str, str], ...] = ()
 
     @property
+    def line(self) -> int:
+        return self.source.line(self.source.function)
+
+    @property
     def name(self) -> str:
         return self.source.qualname.replace("<locals>.", "")
 
