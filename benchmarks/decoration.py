@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ FIRST = "s2s, the process's first"
 CONTENDERS = (FIRST, "s2s", "by hand", "custom_op")
 
 
-def decoration(quick: bool, only: str = "") -> Iterator[Row]:
+def decoration(quick: bool, only: str = "", slow: Collection[str] = ()) -> Iterator[Row]:
     """Medians over processes. Every process gets an empty cache folder, unless it says "again"."""
     runs = 1 if quick else 5
     _child(["-c", IMPORTS])  # so that every file is compiled to bytecode
@@ -55,7 +55,7 @@ def decoration(quick: bool, only: str = "") -> Iterator[Row]:
 def _child(arguments: list[str], cache: str = "") -> dict[str, Any]:
     root = str(Path(__file__).parent.parent)
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    environment = os.environ | {"PYTHONPATH": path} | ({"XDG_CACHE_HOME": cache} if cache else {})
+    environment = os.environ | {"PYTHONPATH": path} | ({"S2S_CACHE_DIR": cache} if cache else {})
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(
         [sys.executable, "-W", "ignore", *arguments],

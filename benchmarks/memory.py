@@ -2,33 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from .calls import arguments
+from .calls import QUICK, arguments, both
 from .measure import Row
 from .peers import peers
 from .subjects import SUBJECTS
 
-__all__ = ["memory", "saved_bytes"]
+__all__ = ["memory", "peak_bytes", "saved_bytes"]
 
 SIZE = 4096
 
 
-def memory(quick: bool, only: str = "") -> Iterator[Row]:
-    """Saved bytes in multiples of the inputs' bytes. ``quick`` changes nothing: this is exact."""
-    for subject in SUBJECTS:
+def memory(quick: bool, only: str = "", slow: Collection[str] = ()) -> Iterator[Row]:
+    """Saved and peak bytes in multiples of the inputs' bytes. ``quick`` takes a few subjects."""
+    for subject in QUICK if quick and not only else SUBJECTS:
         if only not in ("", subject):
             continue
         args = arguments(subject, SIZE, True)
         size = sum(a.untyped_storage().nbytes() for a in args if isinstance(a, Tensor))
-        for contender, way in peers(subject, with_grad=True).items():
-            kept = saved_bytes(way, args) / size
-            yield Row("memory", f"{SIZE} floats", subject, contender, kept, "x inputs")
+        for contender, way in peers(subject, True, slow).items():
+            kept, peak = saved_bytes(way, args) / size, peak_bytes(way, args) / size
+            yield Row("memory", f"saved, {SIZE} floats", subject, contender, kept, "x inputs")
+            yield Row("memory", f"peak, {SIZE} floats", subject, contender, peak, "x inputs")
+
+
+def peak_bytes(way: Callable[..., Any], args: tuple[Any, ...]) -> int:
+    """The most bytes that forward and backward hold at one time beside the inputs."""
+    call, _ = both(way, args)
+    call()  # compile, and fill caches
+    kind = torch.profiler.ProfilerActivity.CPU
+    with _quiet(), torch.profiler.profile(activities=[kind], profile_memory=True) as profile:
+        call()
+    held, most = 0, 0
+    events = profile.profiler.kineto_results.events()  # type: ignore[union-attr]
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            most = max(most, held)
+    return most
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what the profiler's C++ side writes of its start and end."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 def saved_bytes(way: Callable[..., Any], args: tuple[Any, ...]) -> int:

@@ -1,22 +1,25 @@
-"""A spiking neuron over 300 steps, in Python and in TorchScript."""
+"""A spiking neuron over 300 steps: in Python, in TorchScript, and with a compiled step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .measure import Call, Effort, Row, timed_rows
-from .peers import BY_HAND, PLAIN, S2S, Way, by_hand, compiled
+from .peers import BY_HAND, COMPILED, PLAIN, S2S, Way, by_hand, compiled
 from .subjects import SUBJECTS, spike_plain
 
-__all__ = ["scripted"]
+__all__ = ["BOTH", "SCRIPTED_S2S", "scripted"]
 
 STEPS, BATCH, NEURONS = 300, 32, 100
 SCRIPTED_S2S = "s2s, scripted"
 SCRIPTED_PLAIN = "plain, scripted"
+COMPILED_S2S = "s2s, compiled step"
+COMPILED_PLAIN = "plain, compiled step"
+BOTH = "forward + backward"
 
 spike = compiled("spike")
 by_hand_apply: Way = by_hand(SUBJECTS["spike"]).apply
@@ -58,7 +61,26 @@ def loop_by_hand(current: Tensor) -> Tensor:
     return total
 
 
-def scripted(quick: bool, only: str = "") -> Iterator[Row]:
+def with_step(spike: Way) -> Callable[[Tensor], Tensor]:
+    """The loop with its step compiled; the whole loop would be unrolled, for minutes."""
+
+    @torch.compile(dynamic=False)
+    def step(v: Tensor, now: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
+        v = 0.9 * v + now
+        z = spike(v - 1.0, 25.0)
+        return v - z, total + z
+
+    def loop(current: Tensor) -> Tensor:
+        v = torch.zeros_like(current[0])
+        total = torch.zeros_like(v)
+        for now in current.unbind():
+            v, total = step(v, now, total)
+        return total
+
+    return loop
+
+
+def scripted(quick: bool, only: str = "", slow: Collection[str] = ()) -> Iterator[Row]:
     """The whole loop, forward alone and with backward. ``only`` has nothing to choose."""
     steps = STEPS // 10 if quick else STEPS
     effort = Effort(8 if quick else 30, 1e-2)
@@ -69,6 +91,8 @@ def scripted(quick: bool, only: str = "") -> Iterator[Row]:
         SCRIPTED_S2S: torch.jit.script(loop_s2s),
         SCRIPTED_PLAIN: torch.jit.script(loop_plain),
     }
+    if COMPILED in slow:
+        loops |= {COMPILED_S2S: with_step(spike), COMPILED_PLAIN: with_step(spike_plain)}
     generator = torch.Generator().manual_seed(0)
     current = torch.rand(steps, BATCH, NEURONS, generator=generator)
     about = f"LIF, {steps} steps of {BATCH} x {NEURONS}"
@@ -76,7 +100,7 @@ def scripted(quick: bool, only: str = "") -> Iterator[Row]:
     yield from timed_rows(("scripted", about, "forward"), forward, BY_HAND, effort)
     current = current.clone().requires_grad_()
     both: dict[str, Call] = {name: (_both, (loop, current)) for name, loop in loops.items()}
-    yield from timed_rows(("scripted", about, "forward + backward"), both, BY_HAND, effort)
+    yield from timed_rows(("scripted", about, BOTH), both, BY_HAND, effort)
 
 
 def _both(loop: Callable[[Tensor], Tensor], current: Tensor) -> Any:

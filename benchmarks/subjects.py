@@ -31,6 +31,7 @@ class Subject:
     inputs: Callable[[int], Shapes]
     plain: Callable[..., Tensor] | None = None
     builtin: Callable[..., Tensor] | None = None
+    frozen: tuple[int, ...] = ()  # the inputs that ask for no gradient
 
 
 # --- one tensor ---------------------------------------------------------------------------------
@@ -56,6 +57,64 @@ def swish_backward(ctx: Any, grad_out: Tensor) -> Tensor:
     (x,) = ctx.saved_tensors
     s = torch.sigmoid(x)
     return grad_out * torch.addcmul(s, x * s, 1 - s)
+
+
+def mish(x: Tensor) -> Any:
+    def backward(grad_out: Tensor) -> Tensor:
+        t = torch.tanh(F.softplus(x))
+        return grad_out * torch.addcmul(t, x * torch.sigmoid(x), 1 - t * t)
+
+    return x * torch.tanh(F.softplus(x)), backward
+
+
+def mish_forward(x: Tensor) -> Tensor:
+    return x * torch.tanh(F.softplus(x))
+
+
+def mish_backward(ctx: Any, grad_out: Tensor) -> Tensor:
+    (x,) = ctx.saved_tensors
+    t = torch.tanh(F.softplus(x))
+    return grad_out * torch.addcmul(t, x * torch.sigmoid(x), 1 - t * t)
+
+
+def hard_mish(x: Tensor) -> Any:
+    def backward(grad_out: Tensor) -> Tensor:
+        return grad_out * (torch.clamp(torch.threshold(x, -2.0, -1.0), max=0.0) + 1)
+
+    return 0.5 * x * torch.clamp(x + 2, 0.0, 2.0), backward
+
+
+def hard_mish_forward(x: Tensor) -> Tensor:
+    return 0.5 * x * torch.clamp(x + 2, 0.0, 2.0)
+
+
+def hard_mish_backward(ctx: Any, grad_out: Tensor) -> Tensor:
+    (x,) = ctx.saved_tensors
+    return grad_out * (torch.clamp(torch.threshold(x, -2.0, -1.0), max=0.0) + 1)
+
+
+def gelu_tanh(x: Tensor) -> Any:
+    def backward(grad_out: Tensor) -> Tensor:
+        c = torch.clamp(x, -10.0, 10.0)
+        cube = c**3
+        s = torch.sigmoid(1.5957691216 * torch.add(c, cube, alpha=0.044715))
+        x_du = torch.add(c, cube, alpha=0.134145)
+        return grad_out * torch.addcmul(s, s * (1 - s), x_du, value=1.5957691216)
+
+    return x * torch.sigmoid(1.5957691216 * torch.add(x, x**3, alpha=0.044715)), backward
+
+
+def gelu_tanh_forward(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(1.5957691216 * torch.add(x, x**3, alpha=0.044715))
+
+
+def gelu_tanh_backward(ctx: Any, grad_out: Tensor) -> Tensor:
+    (x,) = ctx.saved_tensors
+    c = torch.clamp(x, -10.0, 10.0)
+    cube = c**3
+    s = torch.sigmoid(1.5957691216 * torch.add(c, cube, alpha=0.044715))
+    x_du = torch.add(c, cube, alpha=0.134145)
+    return grad_out * torch.addcmul(s, s * (1 - s), x_du, value=1.5957691216)
 
 
 # --- three tensors and a number -----------------------------------------------------------------
@@ -205,9 +264,37 @@ def _square(n: int) -> tuple[int, int]:
     return n // side, side
 
 
+def _one(n: int) -> Shapes:
+    return ((n,),)
+
+
+def _linear(frozen: tuple[int, ...]) -> Subject:
+    return Subject(
+        linear,
+        linear_forward,
+        linear_save,
+        linear_backward,
+        lambda n: (_square(n), (_square(n)[1],) * 2, _square(n)[1:]),
+        builtin=F.linear,
+        frozen=frozen,
+    )
+
+
+_NAMES = ("x", "weight", "bias")
+_SUBSETS = ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2))
+FROZEN = {"linear, frozen " + " and ".join(_NAMES[i] for i in s): _linear(s) for s in _SUBSETS}
+
 SUBJECTS = {
-    "swish": Subject(
-        swish, swish_forward, swish_save, swish_backward, lambda n: ((n,),), builtin=F.silu
+    "swish": Subject(swish, swish_forward, swish_save, swish_backward, _one, builtin=F.silu),
+    "mish": Subject(mish, mish_forward, swish_save, mish_backward, _one, builtin=F.mish),
+    "hard_mish": Subject(hard_mish, hard_mish_forward, swish_save, hard_mish_backward, _one),
+    "gelu_tanh": Subject(
+        gelu_tanh,
+        gelu_tanh_forward,
+        swish_save,
+        gelu_tanh_backward,
+        _one,
+        builtin=lambda x: F.gelu(x, approximate="tanh"),
     ),
     "layer_norm": Subject(
         layer_norm,
@@ -217,14 +304,8 @@ SUBJECTS = {
         lambda n: (_square(n), _square(n)[1:], _square(n)[1:], 1e-5),
         builtin=lambda x, weight, bias, eps: F.layer_norm(x, weight.shape, weight, bias, eps),
     ),
-    "linear": Subject(
-        linear,
-        linear_forward,
-        linear_save,
-        linear_backward,
-        lambda n: (_square(n), (_square(n)[1],) * 2, _square(n)[1:]),
-        builtin=F.linear,
-    ),
+    "linear": _linear(()),
+    **FROZEN,
     "spike": Subject(
         spike, spike_forward, spike_save, spike_backward, lambda n: ((n,), 25.0), plain=spike_plain
     ),
