@@ -180,3 +180,6 @@ def _sweep(place: str) -> None:
         total -= size
         if total <= LIMIT * 3 // 4:
             break
+
+
+versions()  # as the modules are that are being imported now, not as they may be edited later on

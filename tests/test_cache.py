@@ -72,9 +72,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     read = pipeline.read
 
-    def counted(source: Any) -> Any:
+    def counted(source: Any, *options: Any) -> Any:
         found.append(source.qualname)
-        return read(source)
+        return read(source, *options)
 
     monkeypatch.setattr(pipeline, "read", counted)
     return found
@@ -252,6 +252,16 @@ def test_an_enclosing_function_counts(folder: Path, tmp_path: Path, reads: list[
     assert slope(second) == 8 and len(reads) == 2
     third = run("import torch\n" + text.format("k = k + 1"), tmp_path / "m.py").make(1)
     assert slope(third) == 2 and len(reads) == 2  # the value of k is no part of the text
+
+
+def test_other_options_are_another_key(folder: Path, tmp_path: Path, reads: list[str]) -> None:
+    texts = []
+    for options in ("", '(save="all")', '(recompute="s")', '(save="all")'):
+        text = SEVEN.replace("@s2s.autograd_script", f"@s2s.autograd_script{options}")
+        path = tmp_path / "m.py"
+        texts.append(s2s.source(run(text.replace("sin(x)", "exp(x)"), path).seven))
+    assert len(reads) == 3
+    assert texts[1] == texts[3] and texts[1] != texts[2]
 
 
 @pytest.mark.parametrize("what", ["s2s", "torch"])
