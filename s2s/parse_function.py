@@ -89,8 +89,10 @@ def _closure(cls: FunctionClass, name: str, copied: frozenset[str]) -> Closure:
     problems += _odd_scope(cls, forward, backward)
     if problems:
         raise TransformError(problems)
-    body = forward_body(forward, made, s2s)
-    inner = _nested(cls, backward, forward, made, backward_body(backward, made, s2s), copied)
+    torch = _torch(cls)
+    body = forward_body(forward, made, s2s, torch)
+    rest = backward_body(backward, made, s2s, torch)
+    inner = _nested(cls, backward, forward, made, rest, copied)
     returns = _Return(cls, backward, made, s2s, _taken(forward, backward, made))
     body = _with_backward(body, inner, returns)
     if returns.problems:
@@ -181,6 +183,11 @@ def _module_alias(cls: FunctionClass) -> str:
     return "s2s" if binding.origin == "s2s" else fresh("s2s", _module_names(cls))
 
 
+def _torch(cls: FunctionClass) -> str:
+    """What the file calls torch."""
+    return next((n for n, b in bindings(cls.tree).items() if b.origin == "torch"), "torch")
+
+
 def _taken(forward: Part, backward: Part, made: Plan) -> set[str]:
     names = {n.id for p in (forward, backward) for n in walk(p.tree) if isinstance(n, ast.Name)}
     names |= {n.arg for p in (forward, backward) for n in walk(p.tree) if isinstance(n, ast.arg)}
@@ -226,7 +233,7 @@ def _nested(
     copied: frozenset[str],
 ) -> cst.FunctionDef:
     """``def backward(grads):`` with the statements of the class's backward."""
-    torch = next((n for n, b in bindings(cls.tree).items() if b.origin == "torch"), "torch")
+    torch = _torch(cls)
     optional = None
     if not made.materialize:
         optional = cst.Annotation(cst.parse_expression(f"{torch}.Tensor | None"))

@@ -173,6 +173,11 @@ def from_class(cls: type[Any]) -> FunctionClass:
         raise TransformError(
             [_unreadable(cls.__name__, Span("<unknown>", 1), f"it has no {missing} of its own")]
         )
+    for name, function in methods.items():
+        if function.__module__ != cls.__module__:
+            place = Span(function.__code__.co_filename, function.__code__.co_firstlineno)
+            why = f"{name} is inherited from {function.__module__}, another file"
+            raise TransformError([_unreadable(cls.__name__, place, why)])
     code = forward.__code__
     file = code.co_filename
     linecache.checkcache(file)
@@ -190,10 +195,8 @@ def from_class(cls: type[Any]) -> FunctionClass:
         raise TransformError([_stale(cls.__name__, start)])
     for name, function in methods.items():
         method = lookup(found.order, name)
-        if method is None or function.__code__.co_filename != file:
-            place = Span(function.__code__.co_filename, function.__code__.co_firstlineno)
-            why = f"{name} is inherited from {function.__module__}, another file"
-            raise TransformError([_unreadable(cls.__name__, place, why)])
+        if method is None:
+            raise TransformError([_stale(cls.__name__, start)])
         if not same_code(found.source(method), function.__code__):
             raise TransformError([_stale(cls.__name__, found.span(method.function))])
     return found

@@ -42,6 +42,7 @@ class Plan:
     slots: tuple[str, ...] | None = None  # of saved tensors; None: they are one list
     starred: bool = False  # the last slot holds any number of tensors
     listed: str = ""  # the variable of that list
+    sure: bool = False  # forward surely sets it
     forward_names: dict[str, str] = field(default_factory=dict)
     backward_names: dict[str, str] = field(default_factory=dict)
     materialize: bool = True
@@ -186,6 +187,7 @@ def _slots(made: Plan, names: _Names) -> None:
     others = sum(is_saved_tensors(n, names.backward.ctx) for n in walk(names.b)) - len(unpacks)
     if shapes or not plain or (starred and not _same_stars(targets, count, others)):
         made.listed = names.fresh("saved")
+        made.sure = any(statement in names.f.body for statement, _ in saves)
         return
     made.starred = starred
     wanted = targets[0] if len(targets) == 1 and len(targets[0]) == count else []
@@ -393,7 +395,9 @@ def _clashes(made: Plan, names: _Names) -> None:
     local = {n for s in names.f.body for n in writes(s)} | set(names.forward.params)
     for name in sorted(outside & local - kept):
         made.forward_names[name] = names.fresh(name)
-    for name in sorted(local & {"backward"}):
+    if names.stored["needs_input_grad"]:
+        made.backward_names["needs_input_grad"] = names.fresh("needed")
+    for name in sorted(local & {"backward", "needs_input_grad"}):
         made.forward_names[name] = names.fresh(name)
 
 

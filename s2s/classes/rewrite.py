@@ -16,22 +16,22 @@ __all__ = ["backward_body", "forward_body"]
 _DROPPED = ("mark_non_differentiable", "mark_dirty", "set_materialize_grads", "save_for_forward")
 
 
-def forward_body(forward: Part, plan: Plan, s2s: str) -> list[cst.BaseStatement]:
+def forward_body(forward: Part, plan: Plan, s2s: str, torch: str) -> list[cst.BaseStatement]:
     """Forward's statements; the returns are still to be paired with backward."""
     node = renamed(forward.node, plan.forward_names)
-    changed = node.visit(_Variables(forward.ctx, plan, s2s, in_forward=True))
+    changed = node.visit(_Variables(forward.ctx, plan, s2s, torch, in_forward=True))
     assert isinstance(changed, cst.FunctionDef)
     first: list[cst.BaseStatement] = []
-    if plan.listed:
-        first.append(_assign(plan.listed, "[]"))
+    if plan.listed and not plan.sure:
+        first.append(cst.SimpleStatementLine([_tensors(plan.listed, "[]", torch)]))
     first += [_assign(flag, "False") for flag in plan.flags.values()]
     return [*first, *_statements(changed)]
 
 
-def backward_body(backward: Part, plan: Plan, s2s: str) -> list[cst.BaseStatement]:
+def backward_body(backward: Part, plan: Plan, s2s: str, torch: str) -> list[cst.BaseStatement]:
     """Backward's statements, reading variables of forward."""
     node = renamed(backward.node, plan.backward_names)
-    changed = node.visit(_Variables(backward.ctx, plan, s2s, in_forward=False))
+    changed = node.visit(_Variables(backward.ctx, plan, s2s, torch, in_forward=False))
     assert isinstance(changed, cst.FunctionDef)
     return _statements(changed)
 
@@ -46,13 +46,20 @@ def _assign(name: str, value: str) -> cst.SimpleStatementLine:
     return cst.SimpleStatementLine([cst.Assign([target], cst.parse_expression(value))])
 
 
+def _tensors(name: str, value: str, torch: str) -> cst.AnnAssign:
+    """A list of saved tensors, with its type: what is in it may not tell."""
+    annotation = cst.Annotation(cst.parse_expression(f"list[{torch}.Tensor | None]"))
+    return cst.AnnAssign(cst.Name(name), annotation, cst.parse_expression(value))
+
+
 class _Variables(cst.CSTTransformer):
     """``ctx.a`` as the variable for it; saving and unpacking as assignments, or nothing."""
 
-    def __init__(self, ctx: str, plan: Plan, s2s: str, in_forward: bool) -> None:
+    def __init__(self, ctx: str, plan: Plan, s2s: str, torch: str, in_forward: bool) -> None:
         self.ctx = ctx
         self.plan = plan
         self.s2s = s2s
+        self.torch = torch
         self.in_forward = in_forward
 
     def _attribute(self, node: cst.CSTNode) -> str | None:
@@ -147,7 +154,10 @@ class _Variables(cst.CSTTransformer):
         if isinstance(before, cst.Assign) and isinstance(after, cst.Assign):
             if self._attribute(before.value) in SAVED and len(before.targets) == 1:
                 target = after.targets[0].target
-                if isinstance(target, (cst.Tuple, cst.List)) and self.plan.slots is not None:
+                if isinstance(target, (cst.Tuple, cst.List)) and self.plan.slots is None:
+                    value = cst.Name(self.plan.listed)
+                    return self._lines(updated_node, [after.with_changes(value=value)])
+                if isinstance(target, (cst.Tuple, cst.List)):
                     taken = self._taken(target)
                     if taken is not None:
                         return self._lines(updated_node, taken)
@@ -182,14 +192,15 @@ class _Variables(cst.CSTTransformer):
         slots = self.plan.slots
         if slots is None:
             items = ", ".join(f"{a.star}{code(a.value)}" for a in call.args)
-            return [_assign(self.plan.listed, f"[{items}]").body[0]]
+            return [_tensors(self.plan.listed, f"[{items}]", self.torch)]
         made: list[cst.BaseSmallStatement] = []
         for slot, argument in zip(slots, call.args):
             value = argument.value
             if isinstance(value, cst.Name) and value.value == slot:
                 continue
             if argument.star:
-                value = cst.parse_expression(f"[*{code(value)}]")
+                made.append(_tensors(slot, f"[*{code(value)}]", self.torch))
+                continue
             made.append(cst.Assign([cst.AssignTarget(cst.Name(slot))], value))
         return made
 

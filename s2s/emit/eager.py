@@ -42,6 +42,7 @@ __all__ = [
     "emit_eager",
     "grads_as_list",
     "hidden",
+    "input_aliases",
     "lists_refused",
     "materialised",
     "needs",
@@ -260,10 +261,25 @@ def _views_of_outputs(pair: Pair) -> set[str]:
         for s in pair.saved
         if s.name not in outputs
         and s.name not in pair.arguments
+        and s.name not in input_aliases(pair)
         and not s.type.startswith("Optional")
         and s.again in ("as is", "recomputed")
         and outputs & shared.get(s.name, frozenset())
     }
+
+
+def input_aliases(pair: Pair) -> dict[str, str]:
+    """``x_in = x`` in front of a forward that binds ``x`` again: another name of an input."""
+    found: dict[str, str] = {}
+    for statement in pair.forward:
+        tree = statement.tree
+        if statement.line or not isinstance(tree, ast.Assign):
+            continue
+        target, value = tree.targets[0], tree.value
+        if isinstance(target, ast.Name) and isinstance(value, ast.Name):
+            if value.id in pair.arguments:
+                found[target.id] = value.id
+    return found
 
 
 def _lists(pair: Pair) -> list[Saved]:

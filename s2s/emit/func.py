@@ -20,6 +20,7 @@ from .eager import (
     all_needed,
     as_tuple,
     grads_as_list,
+    input_aliases,
     lists_refused,
     materialised,
     needs,
@@ -79,29 +80,13 @@ def extra_outputs(pair: Pair) -> list[Saved]:
     """Saved values that are no input, no output and no constant: forward returns them too."""
     bound = {n for s in pair.forward for n in writes(s.tree)}  # an input that is bound again
     inputs = {name for name in pair.arguments if name not in bound}
-    outside = {*inputs, *(c.name for c in pair.constants), *_input_aliases(pair)}
+    outside = {*inputs, *(c.name for c in pair.constants), *input_aliases(pair)}
     outputs = {o.name for o in pair.outputs}
     return [
         s
         for s in pair.saved
         if s.name not in outside and s.name not in outputs and s.again != "recomputed"
     ]
-
-
-def _input_aliases(pair: Pair) -> dict[str, str]:
-    """``x_in = x`` in front of a forward that binds ``x`` again: setup_context has the input."""
-    found: dict[str, str] = {}
-    for statement in pair.forward:
-        tree = statement.tree
-        if (
-            statement.line
-            or not isinstance(tree, ast.Assign)
-            or not isinstance(tree.value, ast.Name)
-        ):
-            continue
-        if isinstance(tree.targets[0], ast.Name) and tree.value.id in pair.arguments:
-            found[tree.targets[0].id] = tree.value.id
-    return found
 
 
 def _extra_grads(pair: Pair, extra: Sequence[Saved]) -> list[str]:
@@ -178,7 +163,7 @@ def _setup_head(pair: Pair, ctx: str) -> str:
 def _setup(pair: Pair, extra: Sequence[Saved], ctx: str) -> list[str]:
     inputs, output = (fresh(name, pair.taken) for name in ("inputs", "output"))
     texts = [_taken_apart(pair.arguments, inputs, pair)]
-    texts += [f"{alias} = {name}" for alias, name in _input_aliases(pair).items()]
+    texts += [f"{alias} = {name}" for alias, name in input_aliases(pair).items()]
     outputs, taken = _named_outputs(pair, extra, output)
     texts += taken
     flat = [n for n, o in zip(outputs, pair.outputs) if o.type == "IntTensor"]

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
-from ..asked import bare_needs, reads_needs, unmark
+from ..asked import NEEDS, bare_needs, reads_needs, unmark
 from ..captures import helpers_of
 from ..check import changed_captures, differentiable_slots, mutated_inputs
 from ..flow import bound_at_returns
@@ -71,7 +71,10 @@ def lift_backward(
     forward = _forward(rule, [s.name for s in saved], branch)
     forward = (*_unbound_first(rule, captures), *forward)
     helpers = _helper_statements(rule, captures)
-    grads, bodies = _bodies(rule, set(names) | {c.name for c in captures})
+    outer = set(names) | {c.name for c in captures}
+    if reads_needs([s.tree for b in rule.backwards for s in b.body], bindings(rule.source.tree)):
+        outer.add(NEEDS)  # a local of that name is another thing
+    grads, bodies = _bodies(rule, outer)
     backward = (*helpers, *(_branches(bodies, branch) if branch else bodies[0]))
     only = rule.backwards[0]
     found = bindings(rule.source.tree)
