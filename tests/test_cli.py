@@ -213,6 +213,11 @@ def test_nothing_is_run_and_torch_is_not_imported(project: Path) -> None:
         ["dump", "pkg/sub/acts.py:swish", "--form", "all"],
         ["dump", "pkg.sub:swish", "--after", "lift_backward"],
         ["check", "."],
+        ["explain", "pkg.sub.acts"],
+        ["explain", "pkg/sub/acts.py", "--format", "json"],
+        ["diff", "pkg/sub/acts.py", "wrong.py"],
+        ["dump", "pkg", "--write", "gen"],
+        ["check", "pkg", "--generated", "gen"],
     ):
         done = subprocess.run(
             [sys.executable, "-c", code, *arguments],
@@ -484,19 +489,47 @@ HOSTILE = {
 }
 
 
+GOOD = f"{HEAD}    y = x * 2\n    return y, lambda g: 7 * g\n"
+
+
+def hostile_arguments(command: str, folder: Path) -> list[str]:
+    """A command over a file of that folder, and for some over a good file as well."""
+    bad, good = folder / "hostile.py", folder / "good.py"
+    return {
+        "dump": ["dump", str(bad)],
+        "check": ["check", str(folder)],
+        "explain": ["explain", str(bad)],
+        "diff": ["diff", str(folder.parent / "old"), str(folder), "--summary"],
+        "diff back": ["diff", str(folder), str(folder.parent / "old"), "--summary"],
+        "dump --write": ["dump", str(bad), str(good), "--write", str(folder / "gen")],
+        "check --generated": ["check", str(folder), "--generated", str(folder / "gen")],
+    }[command]
+
+
 @pytest.mark.parametrize("what", HOSTILE)
-@pytest.mark.parametrize("command", ["dump", "check"])
+@pytest.mark.parametrize(
+    "command",
+    ["dump", "check", "explain", "diff", "diff back", "dump --write", "check --generated"],
+)
 def test_hostile_files_give_a_short_answer(tmp_path: Path, command: str, what: str) -> None:
-    path = tmp_path / "hostile.py"
-    path.write_bytes(HOSTILE[what])
-    result = run(command, str(path))
-    assert result.exit_code == 1, result.output
-    assert isinstance(result.exception, SystemExit)
-    said = result.stdout if command == "check" else result.stderr
-    assert re.match(r".*hostile\.py:\d+:\d+: \w+ \S", said)
-    assert "internal" not in said
-    assert len(said) < 2000
-    assert "\x1b" not in said and "\x07" not in said and "\0" not in said
+    for name, text in (("new", GOOD), ("old", GOOD.replace("7 * g", "5 * g"))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "good.py").write_text(text)
+    (tmp_path / "new" / "hostile.py").write_bytes(HOSTILE[what])
+    result = run(*hostile_arguments(command, tmp_path / "new"))
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    said = result.stdout if command.startswith("check") else result.stderr
+    if not re.search("does not compile|did not compile", result.stdout):  # as diff says it
+        assert result.exit_code == 1, result.output
+        assert re.search(r"hostile\.py:\d+:\d+: \w+ \S", said)
+    assert "internal" not in said and "Traceback" not in result.output
+    assert len(result.output) < 3000
+    for odd in ("\x1b", "\x07", "\0"):
+        assert odd not in result.output
+    if command.startswith("diff"):
+        assert "gradient of x changed" in result.stdout
+    elif command == "dump --write":
+        assert "good.py, 1 function" in result.stdout
 
 
 def test_a_long_file_is_no_trouble(tmp_path: Path) -> None:
@@ -507,8 +540,9 @@ def test_a_long_file_is_no_trouble(tmp_path: Path) -> None:
 
 def test_other_files_than_regular_ones(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.py")
-    for command in ("dump", "check"):
-        result = run(command, str(tmp_path / "fifo.py"))
+    fifo = str(tmp_path / "fifo.py")
+    for command in (["dump", fifo], ["check", fifo], ["explain", fifo], ["diff", fifo, fifo]):
+        result = run(*command)
         assert result.exit_code == 2
         assert "not a regular file" in result.stderr
     assert ran("check", str(tmp_path)) == "no problems in no functions of no files\n"
@@ -563,7 +597,7 @@ def test_a_narrow_encoding_is_no_error(project: Path) -> None:
 
 
 def test_help_stands_alone() -> None:
-    for command in ([], ["dump"], ["check"]):
+    for command in ([], ["dump"], ["check"], ["explain"], ["diff"], ["explain-code"]):
         text = ran(*command, "--help")
         assert "Examples:" in text
         assert "Exit code: 0" in text

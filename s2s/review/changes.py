@@ -78,6 +78,8 @@ def _alone(old: Version | None, new: Version | None) -> Iterator[Change]:
     text = "added" if new else "removed"
     if one.facts is not None:
         text += f": it {summary(one.facts)}" if new else ""
+    elif new is None:
+        text += f": it did not compile, {one.problems[0].code}"
     yield Change("function", text, line)
     if new and new.problems:
         first = new.problems[0]
