@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import locate, pipeline
-from .emit.layout import marked
 from .emit.module import distinct, emit_module
 from .errors import TransformError
 from .ir import Diagnostic, Emitted, Pair, replace
 from .locate import Module
 from .source import from_file
+from .tracebacks import marked
 
 __all__ = ["Origin", "Written", "generate", "leftovers", "origin", "place"]
 

@@ -334,7 +334,8 @@ class Pair(_Called):
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """One form as text. ``lines`` holds the user's line for each line of it, 0 for our own."""
+    """One form as text. ``lines`` holds the user's line for each line of it, 0 for our own, and
+    ``source`` the user's file."""
 
     form: str
     text: str
@@ -342,6 +343,11 @@ class Emitted:
     names: tuple[str, ...]
     lines: tuple[int, ...] = ()
     extra: int = 0  # values that the class returns behind the outputs, for autograd alone
+    source: str = ""
+
+    def users_line(self, number: int) -> int:
+        """The user's line for a line of the text, or for the nearest one above that has one."""
+        return next((line for line in reversed(self.lines[:number]) if line), 0)
 
 
 @dataclass(frozen=True, slots=True)

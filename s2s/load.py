@@ -4,14 +4,17 @@ from __future__ import annotations
 import __future__
 
 import ast
+import contextlib
 import importlib
 import linecache
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from .ir import Emitted, replace
+from .tracebacks import guarded, marked, pointing
 
-__all__ = ["forget", "forget_with", "load", "register"]
+__all__ = ["forget", "forget_with", "load", "naming_lines", "register"]
 
 _LAZY = __future__.annotations.compiler_flag
 
@@ -59,6 +62,23 @@ def forget(emitted: Emitted) -> None:
         del linecache.cache[emitted.file]
 
 
+@contextlib.contextmanager
+def naming_lines(emitted: Emitted) -> Iterator[None]:
+    """Meanwhile linecache holds the text with the user's places in comments, for TorchScript."""
+    before = linecache.cache.get(emitted.file)
+    text = emitted.text
+    if "# type:" not in text and "type:" not in emitted.source:  # TorchScript reads such comments
+        text = marked(emitted, emitted.source)
+    lines = text.splitlines(keepends=True)
+    linecache.cache[emitted.file] = (len(text), None, lines, emitted.file)
+    try:
+        yield
+    finally:
+        linecache.cache.pop(emitted.file, None)
+        if before is not None:
+            linecache.cache[emitted.file] = before
+
+
 def load(
     emitted: Emitted, scope: dict[str, Any], torch: str = "torch", lazy: bool = False
 ) -> dict[str, Any]:
@@ -68,37 +88,44 @@ def load(
     that a name rebound there is seen as Python would see it. The module keeps its own names: what
     the text defines stays apart, and only a missing ``torch`` is added.
     """
-    program = _with_helpers(emitted)
-    flags = _LAZY if lazy or isinstance(program, ast.Module) else 0
+    flags = _LAZY if lazy else 0
+    program = _program(emitted) if emitted.source and emitted.form != "call" else emitted.text
     code = compile(program, emitted.file, "exec", flags=flags, dont_inherit=True)
     scope.setdefault(torch, importlib.import_module("torch"))
     made: dict[str, Any] = {}
     exec(code, scope, made)
     if _AROUND in made:
-        made.update(made.pop(_AROUND)())
+        made.update(made.pop(_AROUND)(pointing(emitted)))
         for name in emitted.names:
-            made[name].__qualname__ = name
+            _name(made[name], name)
     return made
 
 
-_AROUND = "<functions>"  # no name that a text can define
+_AROUND = "<functions>"  # no names that a text can define
+_POINT = "<point>"
 
 
-def _with_helpers(emitted: Emitted) -> str | ast.Module:
-    """The text, its functions inside another one if they call helpers that stand beside them.
+def _program(emitted: Emitted) -> ast.Module:
+    """The text, its functions and classes inside of a function.
 
-    The globals are the user's, which must not get the helpers: a call finds them in its closure,
+    The globals are the user's, which must not get what stands beside the functions that are asked
+    for: helpers of TorchScript's form, and the handler of errors. A call finds them in its closure,
     and so does TorchScript.
     """
-    if emitted.form != "torchscript":
-        return emitted.text
-    tree = ast.parse(emitted.text)
-    functions = [s for s in tree.body if isinstance(s, ast.FunctionDef)]
-    if len(functions) == len(emitted.names):
-        return emitted.text
-    (around,) = ast.parse("def around():\n    return locals()").body
+    tree = guarded(ast.parse(emitted.text), _POINT)
+    inside = [s for s in tree.body if isinstance(s, (ast.FunctionDef, ast.ClassDef))]
+    (around,) = ast.parse("def around(point):\n    return locals()").body
     assert isinstance(around, ast.FunctionDef)
     around.name = _AROUND
-    around.body[:0] = functions
-    tree.body = [*(s for s in tree.body if s not in functions), around]
+    around.args.args[0].arg = _POINT
+    around.body[:0] = inside
+    tree.body = [*(s for s in tree.body if s not in inside), around]
     return tree
+
+
+def _name(value: Any, name: str) -> None:
+    """The qualified name that a function or class, and what is in it, would have at the top."""
+    value.__qualname__ = name
+    for inner in vars(value).values() if isinstance(value, type) else ():
+        if isinstance(inner, staticmethod):
+            inner.__func__.__qualname__ = f"{name}.{inner.__name__}"

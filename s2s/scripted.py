@@ -117,7 +117,7 @@ def _literal(value: Any) -> str | None:
 def script(compiled: Compiled, emitted: Emitted, function: Callable[..., Any]) -> ScriptFunction:
     """``torch.jit.script``, with its errors moved to the line that the user wrote."""
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), load.naming_lines(emitted):
             warnings.simplefilter("ignore", DeprecationWarning)
             made: ScriptFunction = torch.jit.script(function)
             return made
@@ -129,7 +129,7 @@ def _moved(compiled: Compiled, emitted: Emitted, error: Exception) -> TransformE
     source = compiled.rule.source
     message = str(error)
     found = re.findall(rf'File "{re.escape(emitted.file)}", line (\d+)', message)
-    number = _users_line(emitted, int(found[-1])) if found else 0
+    number = emitted.users_line(int(found[-1])) if found else 0
     span = source.line_span(number or source.line(source.function))
     first = next((row.strip() for row in message.splitlines() if row.strip(" :")), "")
     problem = diagnostic(
@@ -140,11 +140,3 @@ def _moved(compiled: Compiled, emitted: Emitted, error: Exception) -> TransformE
         "there its operator runs the Python code",
     )
     return TransformError([problem])
-
-
-def _users_line(emitted: Emitted, number: int) -> int:
-    """The user's line for a line of the text, or the nearest one above it."""
-    for index in range(min(number, len(emitted.lines)) - 1, -1, -1):
-        if emitted.lines[index]:
-            return emitted.lines[index]
-    return 0

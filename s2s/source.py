@@ -109,8 +109,9 @@ def module_name(name: str) -> str:
     if name != "__main__":
         return name
     main = sys.modules["__main__"]
-    if main.__spec__ is not None:
-        return main.__spec__.name
+    spec = getattr(main, "__spec__", None)  # pdb runs a script in a module without one
+    if spec is not None:
+        return str(spec.name)
     file = getattr(main, "__file__", None)
     return Path(file).stem if file else ""
 

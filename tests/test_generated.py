@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 import cases
 from s2s import cli, generated, locate, pipeline
 from s2s.emit.call import emit_call
-from s2s.emit.layout import marked
+from s2s.tracebacks import marked
 
 ACTS = '''"""Activations."""
 import math

@@ -156,7 +156,7 @@ def _distinct(pairs: Sequence[Pair]) -> Iterator[Pair]:
 
 
 def _texts(pair: Pair, form: str, marks: bool, step: tuple[str, str] | None) -> list[str]:
-    from ..emit.layout import marked
+    from ..tracebacks import marked
 
     def text(name: str) -> str:
         emitted = _emitted(pair, name) if step is None else _stage(pair, *step)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import io
 import sys
-import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -124,48 +122,43 @@ def module_text(
     """The finished text of one form."""
     text = "\n".join(line.text for line in lines).rstrip("\n") + "\n"
     numbers = tuple(_users_lines(pair, lines))
-    return Emitted(form, text, file_name(form, pair), tuple(names), numbers, extra)
+    file = file_name(form, pair)
+    return Emitted(form, text, file, tuple(names), numbers, extra, pair.source.file)
 
 
 def _users_lines(pair: Pair, lines: Sequence[Line]) -> Iterator[int]:
     """The line map. Inside a rewritten statement the lines have moved: the same text, nearest.
-    A line that s2s wrote and that reads as one of the user's repeats it, for a second derivative.
+    A line that s2s wrote and that reads as one of the user's repeats it, for a second derivative;
+    the head of a function comes from the head of the user's.
     """
     function = pair.source.function
     first, last = function.lineno, function.end_lineno or function.lineno
     places: dict[str, list[int]] = {}
     rows = lines_of(pair.source.text)[first - 1 : last]
     for number, row in enumerate(rows, first):
-        places.setdefault(row.strip(), []).append(number)
+        for text in {row.strip(), row.partition("  #")[0].strip()}:
+            places.setdefault(text, []).append(number)
+    heads = _heads(pair)
     for line in lines:
-        text = line.text.strip()
+        text = line.text.strip() if line.line else line.text.strip().replace("ctx.", "")
         found = places.get(text) if line.line or "=" in text or "(" in text else None
         number = min(line.line, last)
         if found:
             number = min(found, key=lambda one: abs(one - line.line))
+        elif not line.line and text.startswith("def "):
+            number = heads.get(text[4:].partition("(")[0], 0)
         yield pair.source.user_line(number)
 
 
-def marked(emitted: Emitted, file: str) -> str:
-    """The text with the user's line behind each line that comes from one: ``# swish.py:12``.
-
-    Lines that start or end inside a string stay as they are, and so do comments.
-    """
-    inside = {
-        line
-        for token in tokenize.generate_tokens(io.StringIO(emitted.text).readline)
-        if token.start[0] != token.end[0] and token.type not in _NO_TEXT
-        for line in range(token.start[0], token.end[0])
-    }
-    rows = emitted.text.split("\n")
-    for index, (row, line) in enumerate(zip(rows, emitted.lines)):
-        quiet = not row.strip() or row.lstrip().startswith("#") or row.endswith("\\")
-        if line and not quiet and index + 1 not in inside:
-            rows[index] = f"{row}  # {file}:{line}"
-    return "\n".join(rows)
-
-
-_NO_TEXT = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+def _heads(pair: Pair) -> dict[str, int]:
+    """The functions that s2s writes, and the lines where the user's that they come from begin."""
+    name, function = pair.name, pair.source.function
+    inside = next((s.line for s in pair.backward if s.line), 0)
+    found = dict.fromkeys(("forward", "setup_context", name, f"{name}_forward"), function.lineno)
+    nested = [n for n in walk(function) if isinstance(n, (ast.FunctionDef, ast.Lambda))]
+    around = [n.lineno for n in nested[1:] if n.lineno <= inside <= (n.end_lineno or n.lineno)]
+    backward = min(around, default=0)
+    return found | dict.fromkeys(("backward", "jvp", "pullback", f"{name}_backward"), backward)
 
 
 def simple_default(param: Param) -> str | None:

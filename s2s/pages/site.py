@@ -191,7 +191,7 @@ def _form(form: Form, colours: Mapping[str, int]) -> dict[str, Any]:
                 "number": number,
                 "line": lines.get(number, 0),
                 "indent": _indent(row[0].text if row else ""),
-                "added": bool(row) and (not lines.get(number) or _is_saving(row)),
+                "added": bool(row) and (not lines.get(number) or _is_ours(row)),
                 "html": html_of(row, colours),
             }
             for number, row in enumerate(pieces(form.text.rstrip("\n"), marks), 1)
@@ -199,9 +199,10 @@ def _form(form: Form, colours: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def _is_saving(row: Sequence[Piece]) -> bool:
-    """``ctx.alpha = alpha``: written by s2s in front of the user's return."""
-    return "".join(p.text for p in row).lstrip().startswith("ctx")
+def _is_ours(row: Sequence[Piece]) -> bool:
+    """``ctx.alpha = alpha`` in front of the user's return, and the heads of methods."""
+    text = "".join(p.text for p in row).lstrip()
+    return text.startswith("ctx") or re.match(r"def \w+\((ctx|\w*, ctx)", text) is not None
 
 
 def _indent(text: str) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from .. import pipeline
 from ..captures import is_data_global
 from ..infer import Bindings, infer, is_tensor_tuple, origin, types_after
-from ..ir import Emitted, Pair
+from ..ir import Pair
 from ..names import walk, writes
 from ..source import bindings
 
@@ -65,14 +65,9 @@ def obstacles(pair: Pair) -> tuple[Obstacle, ...]:
     for function in tree.body:
         if isinstance(function, ast.FunctionDef):
             for node, what in _in_function(pair, function):
-                found[Obstacle(_users_line(emitted, node.lineno, pair), what)] = None
+                line = emitted.users_line(node.lineno) or pair.source.line(pair.source.function)
+                found[Obstacle(line, what)] = None
     return tuple(sorted(found, key=lambda o: o.line))
-
-
-def _users_line(emitted: Emitted, line: int, pair: Pair) -> int:
-    """The user's line for a line of the text, or the nearest one above it."""
-    above = [n for n in emitted.lines[:line] if n]
-    return above[-1] if above else pair.source.line(pair.source.function)
 
 
 _Found = Iterator[tuple[ast.expr | ast.stmt, str]]
