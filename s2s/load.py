@@ -7,6 +7,7 @@ import ast
 import contextlib
 import importlib
 import linecache
+import sys
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -89,7 +90,7 @@ def load(
     the text defines stays apart, and only a missing ``torch`` is added.
     """
     flags = _LAZY if lazy else 0
-    program = _program(emitted) if emitted.source and emitted.form != "call" else emitted.text
+    program = _program(emitted) if emitted.form in _GUARDED else emitted.text
     code = compile(program, emitted.file, "exec", flags=flags, dont_inherit=True)
     scope.setdefault(torch, importlib.import_module("torch"))
     made: dict[str, Any] = {}
@@ -101,6 +102,7 @@ def load(
     return made
 
 
+_GUARDED = ("eager", "torchscript", "func", "op")  # those with code of the user in them
 _AROUND = "<functions>"  # no names that a text can define
 _POINT = "<point>"
 
@@ -114,11 +116,13 @@ def _program(emitted: Emitted) -> ast.Module:
     """
     tree = guarded(ast.parse(emitted.text), _POINT)
     inside = [s for s in tree.body if isinstance(s, (ast.FunctionDef, ast.ClassDef))]
-    (around,) = ast.parse("def around(point):\n    return locals()").body
-    assert isinstance(around, ast.FunctionDef)
-    around.name = _AROUND
-    around.args.args[0].arg = _POINT
-    around.body[:0] = inside
+    arguments = ast.arguments([], [ast.arg(_POINT)], None, [], [], None, [])
+    names = ast.Return(ast.Call(ast.Name("locals", ast.Load()), [], []))
+    around = ast.FunctionDef(_AROUND, arguments, [*inside, names], [])
+    for node in (around, arguments.args[0], *ast.walk(names)):
+        node.lineno, node.col_offset = 1, 0  # type: ignore[attr-defined]
+    if sys.version_info >= (3, 12):
+        around.type_params = []
     tree.body = [*(s for s in tree.body if s not in inside), around]
     return tree
 

@@ -43,12 +43,11 @@ def guarded(tree: ast.Module, handler: str) -> ast.Module:
     for node in tree.body:
         for function in node.body if isinstance(node, ast.ClassDef) else [node]:
             if isinstance(function, ast.FunctionDef):
-                call = ast.Expr(ast.Call(ast.Name(handler, ast.Load()), [], []))
-                caught = ast.ExceptHandler(None, None, [call, ast.Raise(None, None)])
-                for part in ast.walk(caught):
-                    ast.copy_location(part, function)
-                guard = ast.Try(function.body, [caught], [], [])
-                function.body = [ast.copy_location(guard, function.body[0])]
+                here = {"lineno": function.lineno, "col_offset": function.col_offset}
+                call = ast.Call(ast.Name(handler, ast.Load(), **here), [], [], **here)
+                again = [ast.Expr(call, **here), ast.Raise(None, None, **here)]
+                caught = ast.ExceptHandler(None, None, again, **here)
+                function.body = [ast.Try(function.body, [caught], [], [], **here)]
     return tree
 
 
