@@ -18,7 +18,9 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "AT_CALL",
     "EQUAL",
+    "Fixed",
     "IN_PLACE",
     "NOT_RUN",
     "SECOND",
@@ -29,7 +31,7 @@ __all__ = [
 ]
 
 EQUAL, VALUES, SECOND, IN_PLACE = "equal", "values", "second derivative", "in-place change"
-NOT_RUN = "not run"
+NOT_RUN, AT_CALL = "not run", "refused at the call"
 
 Call = Callable[..., Any]
 Example = Sequence[Any]
@@ -52,6 +54,13 @@ class Verdict:
         order = (EQUAL, SECOND, IN_PLACE, VALUES)
         if order.index(kind) > order.index(self.outcome):
             self.outcome, self.why = kind, why
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A floating point tensor of an example that never requires grad."""
+
+    tensor: Tensor
 
 
 @dataclass(frozen=True)
@@ -87,7 +96,9 @@ def _start(example: Example, wanted: Callable[[int], bool], leaf: bool = False) 
 
     def copied(value: Any) -> Any:
         nonlocal count
-        if isinstance(value, torch.nn.Parameter | Tensor):
+        if isinstance(value, Fixed):
+            return value.tensor.detach().clone()
+        if isinstance(value, Tensor):
             made = value.detach().clone(memory_format=torch.preserve_format)
             if not (made.is_floating_point() or made.is_complex()):
                 return made
@@ -428,7 +439,7 @@ def _is_float(tensor: Tensor) -> bool:
     return tensor.is_floating_point()
 
 
-def _numeric(example: Example, call: Call) -> tuple[list[Tensor | None], bool]:
+def _numeric(example: Example, call: Call, finer: bool = False) -> tuple[list[Tensor | None], bool]:
     """The same by central differences of the first gradient, None where it costs too much; and
     whether all is computed in float64."""
 
@@ -450,7 +461,7 @@ def _numeric(example: Example, call: Call) -> tuple[list[Tensor | None], bool]:
     if sum(t.numel() for t in by) > 400:
         return [None] * len(by), False
     exact = all(t.dtype == torch.float64 for t in [*by, *_tensors(run.outputs)] if _is_float(t))
-    step = 1e-3 if exact else 2e-2
+    step = (1e-3 if exact else 2e-2) / (50 if finer else 1)
     made: list[Tensor | None] = []
     for which, tensor in enumerate(by):
         if tensor.is_complex() or not tensor.is_contiguous():
@@ -503,6 +514,9 @@ def compare(original: Call, ours: Call, example: Example) -> Verdict:
     for name, odd in _odd(example):
         for part, way in (("forward", _forward(odd, _every)), ("backward", _backward(odd, _every))):
             _judge(verdict, VALUES, f"{name}, {part}", way, original, ours)
+    needed = [line for line in verdict.loud if line.partition(":")[0] in ("forward", "backward")]
+    if verdict.outcome == EQUAL and needed:
+        verdict.outcome, verdict.why = AT_CALL, needed[0]
     return verdict
 
 
@@ -589,17 +603,14 @@ def _judge_second(verdict: Verdict, example: Example, original: Call, ours: Call
         if not isinstance(theirs, Raised):
             verdict.loud.append(f"{name}: {found.what}")
         return
-    told = _attempt(lambda call: _numeric(example, call), original)
-    numeric, exact = ([None] * len(found), False) if isinstance(told, Raised) else told
     if isinstance(theirs, Raised):
         same = [False] * len(found)
     else:
         same = [_close(a, b) for a, b in zip(found, theirs)]
-    if isinstance(theirs, Raised):
-        same = [False] * len(found)
-    else:
-        same = [_close(a, b) for a, b in zip(found, theirs)]
-    right = [n is not None and _near(a, n, exact) for a, n in zip(found, numeric)]
+    numeric, right = _told_right(example, original, found, finer=False)
+    if not all(s or r for s, r in zip(same, right)):  # the coarse step may have crossed a kink
+        numeric, finely = _told_right(example, original, found, finer=True)
+        right = [a or b for a, b in zip(right, finely)]
     wrong = [i for i in range(len(found)) if not same[i] and not right[i]]
     if wrong and not isinstance(theirs, Raised):
         i = wrong[0]
@@ -611,6 +622,17 @@ def _judge_second(verdict: Verdict, example: Example, original: Call, ours: Call
         verdict.mended.append(name)
     elif not all(r or n is None for r, n in zip(right, numeric)):
         verdict.both_wrong.append(name)
+
+
+def _told_right(
+    example: Example, original: Call, found: Sequence[Tensor], finer: bool
+) -> tuple[list[Tensor | None], list[bool]]:
+    """The numeric derivatives, None where there is none, and which of ours they confirm."""
+    told = _attempt(lambda call: _numeric(example, call, finer), original)
+    if isinstance(told, Raised):
+        return [None] * len(found), [False] * len(found)
+    numeric, exact = told
+    return numeric, [n is not None and _near(a, n, exact) for a, n in zip(found, numeric)]
 
 
 def _near(one: Tensor, other: Tensor, exact: bool) -> bool:

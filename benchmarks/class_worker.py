@@ -29,7 +29,8 @@ import s2s
 from s2s.errors import TransformError
 
 from .class_compare import NOT_RUN, compare, runs
-from .class_inputs import RECIPES, guess
+from .class_inputs import guess
+from .class_recipes import MAKERS, RECIPES
 from .class_source import Found, classes_in
 
 __all__ = ["Row", "main", "tried"]
@@ -135,6 +136,9 @@ def imported(found: Found, folder: Path) -> type:
     if STUBS not in sys.meta_path:
         sys.meta_path.append(STUBS)  # type: ignore[arg-type]
     module = _imported_module(found.module, folder)
+    maker = MAKERS.get(f"{found.module}:{found.qualname}")
+    if maker is not None:
+        return maker(module)
     made: Any = module
     for part in found.qualname.split("."):
         if part == "<locals>":

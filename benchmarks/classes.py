@@ -31,7 +31,7 @@ from rich.table import Table
 
 import s2s
 
-from .class_compare import EQUAL, IN_PLACE, NOT_RUN, SECOND, VALUES
+from .class_compare import AT_CALL, EQUAL, IN_PLACE, NOT_RUN, SECOND, VALUES
 from .class_worker import BROKEN, NOT_IMPORTED, REFUSED, Row
 
 __all__ = ["PACKAGES", "main", "table"]
@@ -290,6 +290,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "equal": (EQUAL,),
     "converted, not run": (NOT_RUN,),
     "refused": (REFUSED,),
+    "refused at the call": (AT_CALL,),
     "not imported": (NOT_IMPORTED,),
     "broken": (BROKEN,),
     "silently: values": (VALUES,),
@@ -328,7 +329,7 @@ def told(rows: Sequence[Row]) -> Iterator[str]:
         ("in all", whole),
     ):
         read = [r for r in some if r.outcome != NOT_IMPORTED]
-        converted = [r for r in read if r.outcome not in (REFUSED, BROKEN)]
+        converted = [r for r in read if r.outcome not in (REFUSED, AT_CALL, BROKEN)]
         if read:
             share = f"{len(converted)} of {len(read)} convert, {len(converted) / len(read):.1%}"
             yield f"classes {what}: {share}"
@@ -340,7 +341,7 @@ def told(rows: Sequence[Row]) -> Iterator[str]:
     for row in rows:
         if row.outcome in (*SILENT, BROKEN):
             yield f"{row.outcome}: {row.package} {row.path}:{row.line} {row.qualname}: {row.why}"
-    yield from _reasons([r for r in whole if r.outcome == REFUSED])
+    yield from _reasons([r for r in whole if r.outcome in (REFUSED, AT_CALL)])
 
 
 def _is_second(check: str) -> bool:

@@ -15,6 +15,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.class_compare import (  # noqa: E402
+    AT_CALL,
     EQUAL,
     IN_PLACE,
     SECOND,
@@ -216,6 +217,44 @@ def test_an_error_of_ours_alone_is_loud() -> None:
     verdict = judged(Cube, Once.apply)
     assert verdict.outcome == EQUAL
     assert [line.split(":")[0] for line in verdict.loud] == ["second derivative"]
+
+
+def test_what_always_raises_is_refused_at_the_call() -> None:
+    def ours(x: Tensor) -> Tensor:
+        raise RuntimeError("refused")
+
+    verdict = judged(Cube, ours)
+    assert (verdict.outcome, verdict.why) == (AT_CALL, "forward: RuntimeError: refused")
+
+
+def test_a_second_derivative_beside_a_kink() -> None:
+    class Kinked(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x, (x > 0.9995) * 5.0 + 1)
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            x, steep = ctx.saved_tensors
+            return grad * steep * (x.detach() ** 2 + 2 * x.detach() * (x - x.detach()))
+
+    class Right(Kinked):
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            x, steep = ctx.saved_tensors
+            return grad * steep * x**2
+
+    class Wrong(Kinked):
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            x, steep = ctx.saved_tensors
+            return grad * steep * x.detach() ** 2
+
+    example = [torch.tensor([0.9994, 0.2], dtype=torch.float64)]
+    assert compare(Kinked.apply, Right.apply, example).outcome == EQUAL
+    verdict = compare(Wrong.apply, Right.apply, example)
+    assert (verdict.outcome, verdict.mended) == (EQUAL, ["second derivative"])
 
 
 def two(x: Tensor, y: Tensor, first: Any = None, third: Any = None, last: Any = None) -> Any:
