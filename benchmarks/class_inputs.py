@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,13 +16,14 @@ from .class_compare import runs
 __all__ = ["guess"]
 
 SHAPES = ((4, 3), (3, 3), (2, 3, 8), (2, 3, 3), (2, 4, 6, 6), (6,), (), (1, 2, 3, 4, 4))
-TRIES = 400
+TRIES, SECONDS = 400, 20
 
 # names of parameters that say what is wanted; the first that is in the name counts
 _NAMED: tuple[tuple[tuple[str, ...], tuple[Any, ...]], ...] = (
     (("eps", "epsilon", "tol"), (1e-5,)),
     (("inplace", "training", "is_", "use_", "has_", "requires", "keepdim", "async"), (False, True)),
-    (("group", "mesh", "handle", "stream", "generator", "ctx"), (None,)),
+    (("group",), (None, "world")),
+    (("mesh", "handle", "stream", "generator", "ctx"), (None,)),
     (("dim", "axis"), (-1, 0, 1)),
     (("dtype",), (torch.float64, torch.float32)),
     (("device",), (torch.device("cpu"), None)),
@@ -39,8 +41,9 @@ def guess(cls: type, seed: int = 0) -> tuple[list[Any], str] | None:
     """Inputs on which the class itself gets furthest, and whether that is "forward" or
     "backward". None where nothing that was tried runs."""
     best: tuple[list[Any], str] | None = None
+    start = time.perf_counter()
     for tried, example in enumerate(_examples(cls, seed)):
-        if tried >= TRIES:
+        if tried >= TRIES or time.perf_counter() - start > SECONDS:
             break
         reached = runs(cls.apply, example)  # type: ignore[attr-defined]
         if reached == "backward":
@@ -140,6 +143,7 @@ def _made(what: Any, shape: tuple[int, ...], dtype: torch.dtype, generator: torc
         "index": lambda: torch.randint(0, 2, shape[:-1] or (1,), generator=generator),
         "mask": lambda: torch.rand(shape, generator=generator) > 0.5,
         "call": lambda: _callable,
+        "world": lambda: torch.distributed.group.WORLD,
     }
     return made[what]() if isinstance(what, str) and what in made else what
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .class_compare import Fixed
 
-__all__ = ["MAKERS", "RECIPES"]
+__all__ = ["MAKERS", "RECIPES", "SETUPS"]
 
 
 def noise(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
@@ -141,3 +141,19 @@ MAKERS: dict[str, Callable[[ModuleType], type]] = {
         m.adjoint_function(lambda x: 3 * x, (4, 3), "cpu", torch.float64)
     ),
 }
+
+
+def _fairscale() -> None:
+    from fairscale.nn.model_parallel import initialize  # type: ignore[import-not-found]
+
+    initialize.initialize_model_parallel(1)
+
+
+def _megatron() -> None:
+    from megatron.core import parallel_state  # type: ignore[import-not-found]
+
+    parallel_state.initialize_model_parallel(1)
+
+
+# what a package wants to be told first, in a process group of one
+SETUPS: dict[str, Callable[[], None]] = {"fairscale": _fairscale, "megatron-core": _megatron}

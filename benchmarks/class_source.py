@@ -71,14 +71,16 @@ class _Module:
     def __init__(self, name: str, path: Path, tree: ast.Module) -> None:
         self.name, self.path, self.tree = name, path, tree
         self.is_package = path.name == "__init__.py"
-        self.names: dict[str, ast.stmt] = {}
+        self.names: dict[str, list[ast.stmt]] = {}
         for statement in _outside_functions(tree.body):
             for bound, by in _bound(statement).items():
-                self.names.setdefault(bound, by)
+                self.names.setdefault(bound, []).append(by)
 
     def origin(self, name: str) -> str:
-        """The dotted name that an import binds ``name`` to, or nothing."""
-        statement = self.names.get(name)
+        """The dotted name that the first import binds ``name`` to, or nothing."""
+        return next(filter(None, (self.imported(name, s) for s in self.names.get(name, ()))), "")
+
+    def imported(self, name: str, statement: ast.stmt) -> str:
         if isinstance(statement, ast.Import):
             for alias in statement.names:
                 if alias.asname == name:
@@ -118,7 +120,8 @@ def _bound(statement: ast.stmt) -> dict[str, ast.stmt]:
         return {a.asname or a.name.split(".")[0]: statement for a in statement.names}
     if isinstance(statement, (ast.Assign, ast.AnnAssign)):
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        return {t.id: statement for t in targets if isinstance(t, ast.Name)}
+        parts = [e for t in targets for e in (t.elts if isinstance(t, ast.Tuple) else [t])]
+        return {t.id: statement for t in parts if isinstance(t, ast.Name)}
     return {}
 
 
@@ -234,18 +237,20 @@ class _Reader:
             if first in imported:
                 inner = _Module(module.name, module.path, ast.Module(imported[first], []))
                 inner.is_package = module.is_package
-                yield from self._of(inner, dotted, inner.names.get(first))
+                module_of = inner
             else:
-                yield from self._of(module, dotted, module.names.get(first))
+                module_of = module
+            # none: a builtin, a parameter, or a name of an enclosing function
+            for bound in module_of.names.get(first, ()):
+                yield from self._of(module_of, dotted, bound)
 
-    def _of(self, module: _Module, dotted: str, bound: ast.stmt | None) -> Iterator[str]:
+    def _of(self, module: _Module, dotted: str, bound: ast.stmt) -> Iterator[str]:
         first, _, rest = dotted.partition(".")
-        if bound is None:
-            return  # a builtin, a parameter, or a name of an enclosing function
-        origin = module.origin(first)
+        origin = module.imported(first, bound)
         if origin:
             yield from self._imported(module, f"{origin}.{rest}" if rest else origin)
         elif isinstance(bound, (ast.Assign, ast.AnnAssign)):
+            yield from _loaded(bound.value)
             yield from self.foreign(module, bound.value) if bound.value else ()
         else:
             if any("jit" in d for d in _decorators(bound)) and "triton" in str(module.names):
@@ -275,13 +280,21 @@ class _Reader:
             if other is not None:
                 if cut < len(parts):
                     name = ".".join(parts[cut:])
-                    bound = other.names.get(parts[cut])
-                    if bound is None:
+                    if parts[cut] not in other.names:
                         yield full  # nothing to read: a compiled extension, or made at run time
-                    elif other is not module or bound is not None:
+                    for bound in other.names.get(parts[cut], ()):
                         yield from self._of(other, name, bound)
                 return
         yield full
+
+
+def _loaded(value: ast.expr | None) -> Iterator[str]:
+    """The module that is loaded by name: ``_C, _ = optional_import("package._C")``."""
+    if isinstance(value, ast.Call) and value.args and isinstance(value.args[0], ast.Constant):
+        called, name = _dotted(value.func).rpartition(".")[2], value.args[0].value
+        if isinstance(name, str) and ("import" in called or "load" in called):
+            if name.split(".")[0] not in ("torch", "math"):
+                yield name
 
 
 def _decorators(node: ast.stmt) -> list[str]:

@@ -30,13 +30,13 @@ from s2s.errors import TransformError
 
 from .class_compare import NOT_RUN, compare, runs
 from .class_inputs import guess
-from .class_recipes import MAKERS, RECIPES
+from .class_recipes import MAKERS, RECIPES, SETUPS
 from .class_source import Found, classes_in
 
 __all__ = ["Row", "main", "tried"]
 
 REFUSED, BROKEN, NOT_IMPORTED = "refused", "broken", "not imported"
-IMPORT_SECONDS, CLASS_SECONDS = 150, 100
+IMPORT_SECONDS, CLASS_SECONDS = 150, 60
 
 
 @dataclass
@@ -280,6 +280,8 @@ def main(arguments: Sequence[str]) -> None:
     here = folder / package
     sys.path.insert(0, str(here))
     sys.path += [str(p) for p in sorted(folder.iterdir()) if p.is_dir() and p != here]
+    with contextlib.suppress(Exception):
+        SETUPS.get(package, lambda: None)()
     done = _names_in(results)
     begun = results.with_suffix(".begun")
     for found in classes_in(here):
