@@ -78,6 +78,8 @@ class _StubType(type):
         return "0.0.0" if name == "__version__" else _stub(name)
 
     def __call__(cls, *args: Any, **keywords: Any) -> Any:
+        if STUBS.frozen:
+            raise RuntimeError(f"{cls.__name__} is of a module that is not here")
         if cls.__dict__.get("stub") and len(args) == 1 and not keywords:
             if inspect.isroutine(args[0]) or inspect.isclass(args[0]):
                 return args[0]  # a decorator
@@ -105,6 +107,7 @@ class _Stubs:
 
     def __init__(self) -> None:
         self.names: set[str] = set()
+        self.frozen = False  # from then on a call of a stub fails
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if any(name == stub or name.startswith(f"{stub}.") for stub in self.names):
@@ -224,8 +227,10 @@ def tried(
     )
     start = time.perf_counter()
     try:
+        STUBS.frozen = False
         with _limit(IMPORT_SECONDS):
             cls = imported(found, folder)
+        STUBS.frozen = True
         with _limit(CLASS_SECONDS):
             _convert_and_compare(row, cls, convert)
     except ImportError as error:

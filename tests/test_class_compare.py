@@ -18,6 +18,7 @@ from benchmarks.class_compare import (  # noqa: E402
     AT_CALL,
     EQUAL,
     IN_PLACE,
+    NOT_RUN,
     SECOND,
     VALUES,
     Verdict,
@@ -255,6 +256,55 @@ def test_a_second_derivative_beside_a_kink() -> None:
     assert compare(Kinked.apply, Right.apply, example).outcome == EQUAL
     verdict = compare(Wrong.apply, Right.apply, example)
     assert (verdict.outcome, verdict.mended) == (EQUAL, ["second derivative"])
+
+
+def test_a_class_that_is_never_twice_the_same_is_not_judged() -> None:
+    class Empty(Function):
+        calls = 0
+
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            Empty.calls += 1
+            return x + Empty.calls
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return grad
+
+    assert judged(Empty, Empty.apply).outcome == NOT_RUN
+
+
+def test_a_gradient_where_the_class_raises_is_right_or_told() -> None:
+    class Both(Function):
+        """Saves nothing where x needs no gradient, and then fails."""
+
+        @staticmethod
+        def forward(ctx: Any, x: Any, y: Any) -> Any:
+            if x.requires_grad:
+                ctx.save_for_backward(x, y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            x, y = ctx.saved_tensors
+            return grad * y, grad * x
+
+    class Saved(Both):
+        @staticmethod
+        def forward(ctx: Any, x: Any, y: Any) -> Any:
+            ctx.save_for_backward(x, y)
+            return x * y
+
+    class Other(Saved):
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            x, y = ctx.saved_tensors
+            return grad * y, grad * x * (1 if ctx.needs_input_grad[0] else 7)
+
+    verdict = judged(Both, Saved.apply, 2)
+    assert (verdict.outcome, verdict.mended) == (EQUAL, ["only input 1 requires grad"])
+    verdict = judged(Both, Other.apply, 2)
+    assert verdict.outcome == VALUES and "no error, for" in verdict.why
 
 
 def two(x: Tensor, y: Tensor, first: Any = None, third: Any = None, last: Any = None) -> Any:
