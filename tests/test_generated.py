@@ -6,6 +6,7 @@ import ast
 import builtins
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from s2s import cli, generated, locate, pipeline
 from s2s.emit.call import emit_call
 from s2s.tracebacks import marked
 
+ROOT = Path(__file__).parent.parent
 ACTS = '''"""Activations."""
 import math
 
@@ -338,6 +340,19 @@ def test_stale_modules_as_annotations(project: Path) -> None:
     assert "title=stale::gen/pkg/acts.py is not what" in first
     assert "%0A-        return 7 * grad_out * rate(x)" in first
     assert last == "1 problem in 5 functions of 4 files"
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_the_hooks_for_pre_commit_run(project: Path, stale: bool) -> None:
+    run("dump", "src", "--write", "gen")
+    if stale:
+        Path("src/pkg/acts.py").write_text(ACTS.replace("7 * grad_out", "5 * grad_out"))
+    hooks = (ROOT / ".pre-commit-hooks.yaml").read_text()
+    checks, compares = (line.split()[1:] for line in re.findall("entry: (.*)", hooks))
+    assert run(*checks, "src/pkg/acts.py", "gen/pkg/acts.py").exit_code == 0
+    (given,) = re.findall(r"args: \[(.*?)\]", hooks)
+    assert given == "src, --generated, generated"
+    assert run(*compares, "src", "--generated", "gen").exit_code == stale
 
 
 # --- marks ----------------------------------------------------------------------------------------

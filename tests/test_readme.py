@@ -30,12 +30,20 @@ BLOCKS = [Block(*match) for match in re.findall(r"^```(\w+)\n(.*?)^```$", README
 TOUR = "\n\n".join(block.text for block in BLOCKS if block.language == "python")
 
 
+# what `s2s diff` is shown with: swish, and swish with noise
+NOISY = "torch.sigmoid(x + torch.randn_like(x))"
+CHANGED = [("before.py", "", ""), ("after.py", "torch.sigmoid(x)", NOISY)]
+
+
 @pytest.fixture
 def tour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The Python blocks as one file, in the current folder."""
     path = tmp_path / "tour.py"
     path.write_text(TOUR, "utf-8")
+    for name, old, new in CHANGED:
+        (tmp_path / name).write_text(TOUR[: TOUR.index("\n\nx = ")].replace(old, new) + "\n")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
     return path
 
 

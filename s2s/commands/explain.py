@@ -66,8 +66,8 @@ def explain(target: str, style: str) -> None:
     elif style == "markdown":
         click.echo("\n".join(as_markdown(one) for one in found), nl=False)
     else:
-        for one in found:
-            click.echo(as_text(one, report.is_coloured(sys.stdout)))
+        coloured = report.is_coloured(sys.stdout)
+        click.echo("\n".join(as_text(one, coloured) for one in found), nl=False)
     if style != "json":
         for problem in problems:
             click.echo(report.as_text(problem, report.is_coloured(sys.stderr)), err=True)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .canonical import same_program
+from .claims import listed
 from .facts import Facts, Gradient, Kept
 from .versions import Version
-from .words import listed, summary
+from .words import summary
 
 __all__ = ["Change", "changes", "forms_changed"]
 

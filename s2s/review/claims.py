@@ -22,7 +22,7 @@ from ..source import bindings
 from ..vocabulary import BOOLEAN, FLAGS, LIKE, METADATA, SIZES
 from .scriptable import obstacles
 
-__all__ = ["Claim", "Form", "derivatives", "forms", "value_read"]
+__all__ = ["Claim", "Form", "derivatives", "forms", "listed", "value_read"]
 
 _AS_READ = "as far as can be read without running it"
 
@@ -97,7 +97,8 @@ def derivatives(rule: Rule, pair: Pair) -> tuple[Claim, ...]:
 
 def _second(rule: Rule, pair: Pair) -> Claim:
     what: Literal["second derivative"] = "second derivative"
-    saved = pipeline.stages(pair, "eager")[-1].pair.saved
+    final = pipeline.stages(pair, "eager")[-1].pair
+    saved = final.saved
     refused = [s for s in saved if s.again == "refused"]
     if refused:
         first = refused[0]
@@ -106,11 +107,14 @@ def _second(rule: Rule, pair: Pair) -> Claim:
         )
     again = [s.name for s in saved if s.again == "recomputed" and s.name != pair.branch]
     constant = [s for s in saved if s.again == "constant"]
-    parts = [f"{_listed(again)} computed again from the inputs"] if again else []
+    parts = [f"{_are(again)} computed again from the inputs"] if again else []
+    redone = {n for s in final.backward for n in writes(s.tree)} - {s.name for s in saved}
+    always = [s.name for s in pair.saved if s.name in redone]
+    parts += [f"{_are(always)} computed again in every backward"] if always else []
     flat = [s.name for s in saved if s.again == "as is" and _is_flat(rule, pair, s)]
-    parts += [f"{_listed(flat)} kept: a value without derivative"] if flat else []
+    parts += [f"{_are(flat)} kept: a value without derivative"] if flat else []
     parts += [f"{s.name} is kept as a constant, {_kept_because(s)}" for s in constant]
-    if not again and not constant and not _reads_inputs(rule, pair):
+    if not again and not always and not constant and not _reads_inputs(rule, pair):
         parts = ["and zero: no gradient depends on the value of an input"]
     if not parts:
         parts = ["backward reads the inputs and outputs themselves, which autograd follows"]
@@ -148,9 +152,13 @@ def _bound(rule: Rule, saved: Saved) -> int:
     return next((s.line for s in rule.body if saved.name in writes(s.tree)), 0)
 
 
-def _listed(names: Sequence[str]) -> str:
-    verb = "is" if len(names) == 1 else "are"
-    return f"{', '.join(names)} {verb}"
+def listed(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join([*([", ".join(names[:-1])] if len(names) > 1 else []), *names[-1:]])
+
+
+def _are(names: Sequence[str]) -> str:
+    return f"{listed(names)} {'is' if len(names) == 1 else 'are'}"
 
 
 def _reads_inputs(rule: Rule, pair: Pair) -> bool:

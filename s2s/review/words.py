@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
+from .claims import listed
 from .facts import Facts, Gradient, Kept
 
 __all__ = [
@@ -12,7 +12,6 @@ __all__ = [
     "kept_how",
     "kept_what",
     "kept_why",
-    "listed",
     "place",
     "size",
     "summary",
@@ -26,11 +25,6 @@ def place(facts: Facts) -> str:
     file = facts.span.file
     near = os.path.relpath(file) if os.path.isabs(file) else file
     return f"{near if len(near) < len(file) else file}:{facts.span.line}"
-
-
-def listed(names: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
-    return " and ".join([*([", ".join(names[:-1])] if len(names) > 1 else []), *names[-1:]])
 
 
 def summary(facts: Facts) -> str:
