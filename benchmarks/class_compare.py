@@ -520,11 +520,20 @@ def compare(original: Call, ours: Call, example: Example) -> Verdict:
         _judge(verdict, VALUES, f"{name}, forward", forward, original, ours)
         if name == "an input too few" and not isinstance(_attempt(forward, original), Raised):
             continue  # forward has a default; that backward may count the inputs is for apply alone
-        _judge(verdict, VALUES, f"{name}, backward", backward, original, ours)
+        right = _of_rounded(example, odd, original) if name.endswith("of integers") else None
+        _judge(verdict, VALUES, f"{name}, backward", backward, original, ours, right)
     needed = [line for line in verdict.loud if line.partition(":")[0] in ("forward", "backward")]
     if verdict.outcome == EQUAL and needed:
         verdict.outcome, verdict.why = AT_CALL, needed[0]
     return verdict
+
+
+def _of_rounded(example: Example, odd: Example, original: Call) -> Any:
+    """The gradients of the other inputs, where one is rounded and keeps its dtype."""
+    (index,) = [i for i, (a, b) in enumerate(zip(example, odd)) if a is not b]
+    given = list(example)
+    given[index] = Fixed(odd[index].to(example[index].dtype))
+    return _attempt(_backward(given, _every), original)
 
 
 def _plain_ways(example: Example, run: Run, clean: Any) -> Iterator[tuple[str, Way, Any]]:
