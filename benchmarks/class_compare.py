@@ -532,8 +532,11 @@ def _of_rounded(example: Example, odd: Example, original: Call) -> Any:
     """The gradients of the other inputs, where one is rounded and keeps its dtype."""
     (index,) = [i for i, (a, b) in enumerate(zip(example, odd)) if a is not b]
     given = list(example)
-    given[index] = Fixed(odd[index].to(example[index].dtype))
-    return _attempt(_backward(given, _every), original)
+    given[index] = odd[index].to(example[index].dtype)
+    found = _attempt(_backward(given, _every), original)
+    if not isinstance(found, Raised):
+        del found["gradient"][len(_start(example[:index], _every).leaves)]
+    return found
 
 
 def _plain_ways(example: Example, run: Run, clean: Any) -> Iterator[tuple[str, Way, Any]]:

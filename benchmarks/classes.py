@@ -212,14 +212,18 @@ def fetch(folder: Path, names: Sequence[str]) -> None:
 def _environment(folder: Path) -> Path:
     place = folder / "environment"
     python = place / "bin" / "python"
-    done = place / "done"
-    if not done.exists():
-        venv.create(place, with_pip=True, clear=True)
-        version = torch.__version__.partition("+")[0]
-        _pip(python, "install", f"torch=={version}", "click", "libcst", "rich", "setuptools")
+    wanted = [f"torch=={torch.__version__.partition('+')[0]}", "setuptools", str(ROOT)]
+    done, asked = place / "done", "\n".join([wanted[0], *REQUIREMENTS, _text("pyproject.toml")])
+    if not done.exists() or done.read_text() != asked:
+        venv.create(place, with_pip=True)
+        _pip(python, "install", *wanted)  # s2s for what it needs; the one here is what runs
         _pip(python, "install", "--no-deps", *REQUIREMENTS)  # none of them brings another torch
-        done.touch()
+        done.write_text(asked)
     return python
+
+
+def _text(name: str) -> str:
+    return (ROOT / name).read_text()
 
 
 def _pip(python: Path, *arguments: str) -> None:
