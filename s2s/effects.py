@@ -29,6 +29,7 @@ __all__ = [
     "carries_gradient",
     "doing",
     "may_share",
+    "nested_functions",
     "not_linear",
     "slice_for",
     "touched",
@@ -225,31 +226,65 @@ def may_share(value: ast.expr) -> set[str]:
     return {n for c in children(value) if isinstance(c, ast.expr) for n in may_share(c)}
 
 
-def touched(statement: ast.stmt, bindings: Bindings, sure: bool = False) -> set[str]:
+def nested_functions(body: Iterable[ast.stmt]) -> dict[str, ast.FunctionDef | ast.Lambda]:
+    """The functions that a body defines, by name."""
+    found: dict[str, ast.FunctionDef | ast.Lambda] = {}
+    for tree in body:
+        if isinstance(tree, ast.FunctionDef):
+            found[tree.name] = tree
+        elif isinstance(tree, ast.Assign) and isinstance(tree.value, ast.Lambda):
+            found.update(dict.fromkeys(writes(tree), tree.value))
+    return found
+
+
+def touched(
+    statement: ast.stmt,
+    bindings: Bindings,
+    sure: bool = False,
+    nested: Mapping[str, ast.FunctionDef | ast.Lambda] | None = None,
+) -> set[str]:
     """Names whose value a statement changes in place, by itself or in a function it calls.
 
     A call whose result is thrown away is there for what it does: unless it is known, it may
-    change what it is given. ``sure`` leaves such guesses out.
+    change what it is given. ``sure`` leaves such guesses out. ``nested`` are the functions that
+    are defined beside the statement: they change what they close over, too.
     """
     found = set(changed(statement))
+    nested = nested or {}
     for node in same_scope(statement):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
             continue
         binding = bindings.get(node.func.id)
-        function = binding.function if binding else None
+        function = nested.get(node.func.id) or (binding.function if binding else None)
         if function is not None:
-            params = [a.arg for a in [*function.args.posonlyargs, *function.args.args]]
-            inner = {n for s in function.body for n in changed(s)}
-            found |= {
-                name
-                for param, argument in zip(params, node.args)
-                if param in inner
-                for name in may_share(argument)
-            }
+            rest = {name: f for name, f in nested.items() if f is not function}
+            found |= _touched_by(function, node, bindings, rest)
         elif not sure and isinstance(statement, ast.Expr) and node is statement.value:
             if origin(node.func, bindings) is None or binding is not None:
                 found |= {name for a in node.args for name in may_share(a)}
     return found
+
+
+def _touched_by(
+    function: ast.FunctionDef | ast.Lambda,
+    call: ast.Call,
+    bindings: Bindings,
+    nested: Mapping[str, ast.FunctionDef | ast.Lambda],
+) -> set[str]:
+    """What a call of a known function changes: its arguments, and what it closes over."""
+    body = function.body if isinstance(function.body, list) else [ast.Expr(function.body)]
+    inner = {n for s in body for n in touched(s, bindings, True, nested)}
+    arguments = function.args
+    params = [a.arg for a in [*arguments.posonlyargs, *arguments.args]]
+    found = {
+        name
+        for param, argument in zip(params, call.args)
+        if param in inner
+        for name in may_share(argument)
+    }
+    own = {a.arg for a in walk(arguments) if isinstance(a, ast.arg)}
+    own |= {name for s in body for name in writes(s)}
+    return found | (inner - own)
 
 
 def slice_for(
@@ -268,13 +303,15 @@ def slice_for(
     ([0, 2], ['f', 'x'])
     """
     shared = aliases(body)
+    nested = nested_functions(body)
     needed = set(names) - set(stop)
     reached: set[str] = set()
     kept: list[int] = []
     for index in range(len(body) - 1, -1, -1):
         statement = body[index]
         bound = set(writes(statement))
-        inplace = {a for n in touched(statement, bindings or {}) for a in shared.get(n, {n})}
+        changes = touched(statement, bindings or {}, nested=nested)
+        inplace = {a for n in changes for a in shared.get(n, {n})}
         if not (bound | inplace) & needed:
             continue
         kept.append(index)

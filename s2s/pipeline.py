@@ -28,6 +28,7 @@ from .passes.plain_values import plain_values
 from .passes.recompute_intermediates import recompute_always, recompute_intermediates
 from .passes.save_if_needed import save_if_needed
 from .passes.save_less import save_less
+from .passes.save_outputs import save_outputs
 from .passes.save_parts import save_parts
 from .passes.save_sizes import save_own_sizes, save_sizes
 from .passes.unnest_walrus import unnest_walrus
@@ -42,6 +43,7 @@ Pass = Callable[[Pair], Pair]
 FORMS: Mapping[str, tuple[Pass, ...]] = {
     "eager": (
         save_parts,
+        save_outputs,
         save_own_sizes,  # before it: a shape is not worth computing again
         save_less,
         recompute_intermediates,  # after it: of what is kept
@@ -61,7 +63,7 @@ FORMS: Mapping[str, tuple[Pass, ...]] = {
         lift_helpers,
         optional_captures,  # last: lifted helpers show which captures an arm hands over
     ),
-    "func": (save_parts, recompute_always),
+    "func": (save_parts, save_outputs, recompute_always),
     "op": (plain_forward,),
 }
 

@@ -359,6 +359,26 @@ def test_no_changed_value_is_computed_from(fn: Function, save: str) -> None:
 
 
 @pytest.mark.parametrize("save", SAVES)
+@pytest.mark.parametrize("fn", HAZARDS, ids=lambda fn: fn.__name__)
+def test_second_derivatives_see_no_changed_value_either(fn: Function, save: str) -> None:
+    def derivative(f: Function) -> Tensor | None:
+        torch.manual_seed(1)
+        x = torch.linspace(-1, 1, 4, dtype=torch.double, requires_grad=True)
+        (first,) = torch.autograd.grad(f(x).sum(), x, create_graph=True)
+        try:
+            return torch.autograd.grad((first * first).sum(), x)[0]
+        except RuntimeError:
+            return None
+
+    got, want = derivative(s2s.autograd_script(fn, save=save)), derivative(reads(fn))
+    if fn is drawn_then_changed:
+        assert got is None
+    else:
+        assert got is not None and want is not None
+        close(got, want)
+
+
+@pytest.mark.parametrize("save", SAVES)
 def test_a_kept_tensor_that_changes_is_an_error(save: str) -> None:
     x = torch.randn(3, requires_grad=True)
     given = x * 1
@@ -469,6 +489,40 @@ def test_of_a_tensor_that_only_gives_its_shape_nothing_is_kept() -> None:
         close(torch.autograd.grad(f(x), x)[0], torch.full((8,), 1 / 8))
 
 
+def named_again(x: Tensor) -> Any:
+    s = torch.sigmoid(x)
+    y = s
+
+    def backward(g: Tensor) -> Any:
+        y = 3 * g  # another y than forward's
+        return y * s * (1 - s)
+
+    return y, backward
+
+
+def named_first(x: Tensor) -> Any:
+    y = torch.sigmoid(x)
+    s = y
+
+    def backward(y: Tensor) -> Any:
+        return 3 * y * s * (1 - s)
+
+    return y, backward
+
+
+@pytest.mark.parametrize("fn", [named_again, named_first])
+@pytest.mark.parametrize("save", SAVES)
+def test_an_output_under_another_name_is_saved_as_the_output(fn: Function, save: str) -> None:
+    f = s2s.autograd_script(fn, save=save)
+    x = torch.randn(5, dtype=torch.double, requires_grad=True)
+    assert kept(f, x) == [((5,), torch.double)]
+    assert "save_for_backward(y)" in s2s.source(f)
+    want = second(lambda x: (reads(fn)(x),), [x])
+    for way in (f, torch.func.vmap(f)):
+        for one, other in zip(second(lambda x, way=way: (way(x),), [x]), want, strict=True):
+            close(one, other)  # by the rule, which is not the true derivative of forward
+
+
 def test_options_are_checked() -> None:
     with pytest.raises(ValueError, match="save is one of least, auto, all, not 'lest'"):
         s2s.autograd_script(save="lest")  # type: ignore[call-overload]
@@ -476,6 +530,73 @@ def test_options_are_checked() -> None:
         s2s.autograd_script(swish, recompute=("x",))
     with pytest.raises(s2s.TransformError, match="cannot compute s again: t may have changed"):
         s2s.autograd_script(bound_again, recompute=("s",))
+
+
+# --- calls without gradients ----------------------------------------------------------------------
+
+
+def much_for_backward(x: Tensor, n: int) -> Any:
+    kept, other = torch.sin(x), torch.cos(x)
+    total = torch.zeros_like(x)
+    best = x
+    for i in range(n):
+        total = total + other * i
+        best = torch.maximum(best, x * i)
+    if n > 2:
+        mask = x > 0
+        y = best * 2
+    else:
+        if n < 0:
+            raise ValueError("n is negative")
+        mask = x < 0
+        y = best * 3
+    with torch.no_grad():
+        fixed = torch.cosh(x)
+    buffer = torch.empty_like(x)
+    buffer.copy_(fixed)
+    buffer[0] = 1
+    noise = torch.rand_like(x)
+
+    def scaled(v: Tensor) -> Tensor:
+        return v * total
+
+    def backward(g: Tensor) -> Any:
+        return scaled(g) * mask * buffer * noise, None
+
+    return y + kept, backward
+
+
+PLAIN = """\
+def much_for_backward(x, n):
+    kept = torch.sin(x)
+    best = x
+    for i in range(n):
+        best = torch.maximum(best, x * i)
+    if n > 2:
+        y = best * 2
+    else:
+        if n < 0:
+            raise ValueError("n is negative")
+        y = best * 3
+    noise = torch.rand_like(x)
+    return y + kept
+"""
+
+
+def test_a_call_without_gradients_does_the_plain_functions_work_alone() -> None:
+    f = s2s.autograd_script(much_for_backward)
+    text = s2s.source(f, "op")
+    assert text[text.index("def ") :] == PLAIN
+    x = torch.linspace(-1, 1, 4)
+    with pytest.raises(ValueError, match="n is negative"):
+        f(x, -1)
+    for n in (1, 3):
+        torch.manual_seed(0)
+        want = reads(much_for_backward)(x, n)
+        after = torch.rand(1)
+        torch.manual_seed(0)
+        close(f(x, n), want)
+        assert torch.rand(1) == after
 
 
 # --- the cut ----------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from collections.abc import Collection, Mapping, Sequence
 import libcst as cst
 
 from ..captures import is_data_global
-from ..effects import doing, slice_for, touched, without_grad
+from ..effects import aliases, doing, nested_functions, slice_for, touched, without_grad
+from ..infer import Bindings
 from ..ir import Pair, Saved, Stmt, replace
 from ..names import fresh, reads, same_scope, writes
 from ..source import bindings
@@ -27,7 +28,6 @@ from .redoing import (
     bare,
     differentiable,
     forward_types,
-    nested_functions,
     rebound,
     redone_already,
     rename_locals,
@@ -158,13 +158,13 @@ def _plan(pair: Pair, body: Sequence[Stmt], redone: set[str]) -> _Plan:
             break
         last = opaque[-1]
         names = set(writes(trees[last]))
-        names |= touched(trees[last], found) - set(pair.arguments)
+        names |= touched(trees[last], found, nested=helpers) - set(pair.arguments)
         why = ast.unparse(trees[last]).splitlines()[0]
         inputs = set(pair.arguments)  # bound once already
         once = {n for n in names - inputs if sum(n in writes(t) for t in trees) == 1}
         new = once - set(plan.kept)  # every round keeps something more, or ends here
-        if names - once or not new:
-            for name in redone:  # it would be kept under a name that is bound again later
+        if names - once or not new or names & _changed_after(trees, last, found):
+            for name in redone:  # it would be kept under a name that means something else later
                 plan.kept.setdefault(name, why)
             plan.statements, plan.starts = [], []
             return plan
@@ -180,6 +180,13 @@ def _plan(pair: Pair, body: Sequence[Stmt], redone: set[str]) -> _Plan:
     dirty = [n for n in outside if n in pair.changed]
     plan.dirty = dirty[0] if dirty else None
     return plan
+
+
+def _changed_after(trees: Sequence[ast.stmt], index: int, found: Bindings) -> set[str]:
+    """Names that share memory with what a later statement changes in place."""
+    shared, nested = aliases(trees), nested_functions(trees)
+    names = {n for t in trees[index + 1 :] for n in touched(t, found, nested=nested)}
+    return {other for name in names for other in shared.get(name, {name})}
 
 
 def _redone_before(pair: Pair, trees: Sequence[ast.stmt]) -> set[str]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..captures import is_data_global
-from ..effects import aliases, doing, touched
+from ..effects import aliases, doing, nested_functions, touched
 from ..flow import bound_at_returns
 from ..infer import infer, is_plain, is_tensor, is_tensor_tuple, origin
 from ..ir import Pair, Stmt
@@ -21,7 +21,7 @@ from ..names import changed, is_name, reads, walk, writes
 from ..source import bindings
 from ..vocabulary import METADATA, POINTWISE, SIZES, VIEWS
 from .lift_backward import keep_for
-from .redoing import forward_types, nested_functions
+from .redoing import forward_types
 from .save_sizes import is_fact
 
 __all__ = ["Value", "values"]
@@ -96,7 +96,7 @@ class _Facts:
         """Names that share memory with what is changed, or may be."""
         names = set(self.pair.dirty)
         for tree in self.trees:
-            names |= touched(tree, self.found)
+            names |= touched(tree, self.found, nested=self.helpers)
             for node in walk(tree):
                 if isinstance(node, (ast.FunctionDef, ast.Lambda)):
                     body = node.body if isinstance(node.body, list) else [node.body]

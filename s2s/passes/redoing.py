@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterator, Sequence
 import libcst as cst
 
 from ..effects import carries_gradient, without_grad
-from ..infer import infer, is_plain, types_after
+from ..infer import infer, is_plain, is_tensor, types_after
 from ..ir import Constant, Pair, Saved, Stmt, replace
-from ..names import changed, children, fresh, reads, same_scope, writes
+from ..names import changed, children, fresh, reads, root, same_scope, writes
 from ..source import bindings
 from ..syntax import handed_over, rename
 from .lift_backward import keep_for
@@ -19,7 +19,6 @@ __all__ = [
     "bare",
     "differentiable",
     "forward_types",
-    "nested_functions",
     "rebound",
     "redone_already",
     "rename_locals",
@@ -39,33 +38,40 @@ def stops(pair: Pair, trees: tuple[ast.stmt, ...]) -> set[str]:
 def differentiable(pair: Pair, body: Sequence[Stmt]) -> set[str]:
     """Names whose value has a derivative with respect to an input."""
     carrying = {p.name for p in pair.params if not is_plain(p.type) and not p.bound}
+    tensors = {name for name, type_ in forward_types(pair).items() if is_tensor(type_)}
     for _ in range(2):  # once more for what a loop carries round
         for statement in body:
             for node in _with_grad(statement.tree):
                 _carry(node, carrying)
             for node in same_scope(statement.tree):
                 if without_grad(node):
-                    carrying.update(_renamed_in(node, carrying))
+                    carrying.update(_renamed_in(node, carrying, tensors))
     return carrying
 
 
-def _renamed_in(block: ast.AST, carrying: Collection[str]) -> Iterator[str]:
+def _renamed_in(
+    block: ast.AST, carrying: Collection[str], tensors: Collection[str]
+) -> Iterator[str]:
     """Names that a ``with torch.no_grad():`` gives to values that were there: they keep theirs."""
     for node in same_scope(block):
         if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
-            if any(name in carrying for name in _itself(node.value)):
+            if any(name in carrying for name in _itself(node.value, tensors)):
                 yield from writes(node)
 
 
-def _itself(value: ast.expr) -> Iterator[str]:
-    """The names whose very object an expression may be."""
+def _itself(value: ast.expr, tensors: Collection[str]) -> Iterator[str]:
+    """The names whose very object, or a part of whose tuple, an expression may be."""
+    parts: list[ast.expr] = []
     if isinstance(value, ast.Name):
         yield value.id
     elif isinstance(value, ast.IfExp):
-        yield from (*_itself(value.body), *_itself(value.orelse))
+        parts = [value.body, value.orelse]
     elif isinstance(value, (ast.Tuple, ast.List)):
-        for element in value.elts:
-            yield from _itself(element)
+        parts = value.elts
+    elif isinstance(value, (ast.Subscript, ast.Attribute)) and root(value) not in tensors:
+        parts = [value.value]
+    for part in parts:
+        yield from _itself(part, tensors)
 
 
 def _with_grad(node: ast.AST) -> Iterator[ast.AST]:
@@ -181,14 +187,3 @@ def bare(statement: Stmt) -> cst.BaseStatement:
     if isinstance(node, cst.SimpleStatementLine):
         return node.with_changes(leading_lines=[], trailing_whitespace=cst.TrailingWhitespace())
     return node.with_changes(leading_lines=[])
-
-
-def nested_functions(trees: Sequence[ast.stmt]) -> dict[str, ast.AST]:
-    """The functions that forward defines, by name."""
-    found: dict[str, ast.AST] = {}
-    for tree in trees:
-        if isinstance(tree, ast.FunctionDef):
-            found[tree.name] = tree
-        elif isinstance(tree, ast.Assign) and isinstance(tree.value, ast.Lambda):
-            found.update(dict.fromkeys(writes(tree), tree.value))
-    return found
