@@ -39,8 +39,8 @@ def revisions(given: Sequence[str]) -> tuple[str, str | None]:
         first, _, second = names[0].partition("..." if three else "..")
         first, second = first or "HEAD", second or "HEAD"
         if three:
-            base = _git("merge-base", "--end-of-options", first, second).decode().strip()
-            return base, _commit(second)
+            last = _commit(second)
+            return _git("merge-base", _commit(first), last).decode().strip(), last
         return _commit(first), _commit(second)
     if len(names) > 2:
         raise GitError(f"two revisions at most, not {len(names)}")
@@ -48,7 +48,12 @@ def revisions(given: Sequence[str]) -> tuple[str, str | None]:
 
 
 def _commit(name: str) -> str:
-    text = _git("rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}")
+    try:
+        text = _git("rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}")
+    except GitError as error:
+        if "single revision" in str(error):
+            raise GitError(f"no such revision: {name}") from None
+        raise
     return text.decode().strip()
 
 

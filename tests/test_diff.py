@@ -262,7 +262,8 @@ def test_paths_are_those_of_the_folder_one_stands_in(
 @pytest.mark.parametrize(
     "arguments, code, message",
     [
-        (["nothing", "--", "src"], 2, "Needed a single revision"),
+        (["nothing", "--", "src"], 2, "no such revision: nothing"),
+        (["nothing...main", "--", "src"], 2, "no such revision: nothing"),
         (["--upload-pack=x", "--", "src"], 2, "No such option"),
         (["main", "main", "main", "--", "src"], 2, "two revisions at most"),
         (

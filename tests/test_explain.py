@@ -243,6 +243,25 @@ def test_what_does_not_compile_is_reported_and_the_rest_explained(tmp_path: Path
     assert [f["name"] for f in answer["functions"]] == ["fine"]
 
 
+def test_a_folder_stands_for_the_files_in_it(tmp_path: Path) -> None:
+    head = "import s2s\n@s2s.autograd_script\n"
+    (tmp_path / "a.py").write_text(f"{head}def one(x):\n    return x * 1, lambda g: 7 * g\n")
+    (tmp_path / "b.py").write_text("# autograd_script\ndef f(:\n")
+    (tmp_path / "c.py").write_text("x = 1\n")
+    (tmp_path / "d.py").write_text(
+        "import s2s\n"
+        "class Layer:\n"
+        "    @s2s.autograd_script\n"
+        "    def two(self, x):\n"
+        "        return x * 1, lambda g: 7 * g\n"
+    )
+    result = run("explain", str(tmp_path), str(tmp_path / "a.py"))
+    assert result.exit_code == 1
+    heads = [line for line in result.stdout.splitlines() if line.endswith("x)")]
+    assert heads == ["one(x)", "Layer.two(self, x)", "one(x)"]
+    assert "b.py:2:7: S2S215" in result.stderr
+
+
 def test_nothing_in_a_file_is_taken_for_markup_or_an_order_to_the_terminal(tmp_path: Path) -> None:
     path = tmp_path / "odd.py"
     path.write_text(

@@ -78,7 +78,7 @@ def diff(
       s2s diff old/model.py model.py
       s2s diff -- src                    what I have changed since the last commit
       s2s diff main...HEAD -- src        what a branch does
-      s2s diff v1.2 v1.3 -- src/acts.py --summary
+      s2s diff --summary v1.2 v1.3 -- src/acts.py
     """
     paths = context.meta.get("paths")
     options = [p for p in paths or () if p.startswith("--")]

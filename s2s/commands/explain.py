@@ -8,12 +8,13 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..ir import Diagnostic
-from .shared import EXIT_CODES, collecting, find_functions, find_target
+from ..ir import Diagnostic, Span
+from .shared import EXIT_CODES, collecting, find_files, find_functions, find_target
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,7 +28,7 @@ _PLAIN = 80  # columns where the output is no terminal and nothing says how wide
 
 
 @click.command(epilog=EXIT_CODES)
-@click.argument("target", metavar="PATH_OR_MODULE[:NAME]")
+@click.argument("targets", metavar="PATH_OR_MODULE[:NAME]...", nargs=-1, required=True)
 @click.option(
     "--format",
     "style",
@@ -36,7 +37,7 @@ _PLAIN = 80  # columns where the output is no terminal and nothing says how wide
     show_default=True,
     help="For a person, for a program, or for a comment in a review.",
 )
-def explain(target: str, style: str) -> None:
+def explain(targets: tuple[str, ...], style: str) -> None:
     """Say what the compiler makes of decorated functions, for somebody who reviews them.
 
     For each function: what is kept between forward and backward, how, and who reads it; what each
@@ -45,12 +46,13 @@ def explain(target: str, style: str) -> None:
     run, so what depends on the values of a call is said with "as far as can be read".
 
     PATH_OR_MODULE is a .py file or the name of a module; NAME is a function in it. Without NAME:
-    every function under autograd_script.
+    every function under autograd_script. A folder stands for the .py files in it that have some.
 
     \b
     Examples:
       s2s explain model.py:swish
       s2s explain s2s.functions:layer_norm
+      s2s explain src tests/acts.py
       s2s explain model.py --format markdown > review.md
       s2s explain model.py --format json | jq '.functions[].kept[].name'
 
@@ -58,9 +60,9 @@ def explain(target: str, style: str) -> None:
     """
     from .. import report
 
-    where = find_target(target)
     problems: list[Diagnostic] = []
-    found = facts_of(find_functions(where, problems), problems)
+    sources = [s for target in targets for s in _functions(target, problems)]
+    found = facts_of(sources, problems)
     if style == "json":
         click.echo(as_json(found, problems))
     elif style == "markdown":
@@ -72,6 +74,25 @@ def explain(target: str, style: str) -> None:
         for problem in problems:
             click.echo(report.as_text(problem, report.is_coloured(sys.stderr)), err=True)
     sys.exit(1 if problems else 0)
+
+
+def _functions(target: str, problems: list[Diagnostic]) -> list[Source]:
+    """The functions of a file or module, or of all files of a folder."""
+    if not Path(target).is_dir():
+        return list(find_functions(find_target(target), problems))
+    from .. import locate
+    from ..source import from_file
+
+    lost: list[tuple[str, Path]] = []
+    found: list[Source] = []
+    for path, _ in find_files([Path(target)], lost):
+        with collecting(problems, Span(str(path), 1)):
+            if b"autograd_script" in path.read_bytes():
+                every = from_file(path, locate.module_of(path).name)
+                found += [source for source in every if locate.is_compiled(source)]
+    for why, path in lost:
+        problems.append(Diagnostic("error", Span(str(path), 1), why, "see its permissions"))
+    return found
 
 
 def facts_of(sources: Sequence[Source], problems: list[Diagnostic]) -> list[Facts]:

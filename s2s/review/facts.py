@@ -134,7 +134,7 @@ def facts(rule: Rule, pair: Pair) -> Facts:
 
 
 def _signature(rule: Rule) -> str:
-    """The name and the parameters, as they are written."""
+    """The name, with the classes and functions around it, and the parameters as written."""
     shown: list[str] = []
     for param, after in zip(rule.params, [*rule.params[1:], None]):
         if param.kind == "keyword-only" and not any(s.startswith("*") for s in shown):
@@ -146,7 +146,8 @@ def _signature(rule: Rule) -> str:
         shown.append(text)
         if param.kind == "positional-only" and (not after or after.kind != "positional-only"):
             shown.append("/")
-    return f"{rule.name}({', '.join(shown)})"
+    name = rule.source.qualname.replace("<locals>.", "")
+    return f"{name}({', '.join(shown)})"
 
 
 def _output(name: str | None, type_: str) -> str:
