@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from .captures import captures, constants
@@ -86,6 +87,7 @@ def lift(rule: Rule) -> Pair:
     return verify(pair, "lift_backward")
 
 
+@functools.lru_cache(maxsize=16)  # of one function, whoever asks: the emitters, the reviews
 def stages(pair: Pair, form: str) -> tuple[Stage, ...]:
     """The pair after the lowering and after each pass of a form."""
     done = [Stage("lift_backward", pair)]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .. import pipeline
-from ..captures import captures
 from ..emit.call import emit_call
 from ..errors import TransformError
-from ..ir import Capture, Diagnostic, Pair, Saved, Source, lines_of
-from ..warn import warnings_for
+from ..ir import Diagnostic, Pair, Saved, Source, lines_of
+from ..review.facts import Facts, facts
 
 __all__ = ["FORMS", "Form", "Review", "first_line", "review", "too_large"]
 
@@ -32,13 +31,13 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """One function, ready to be shown. ``pair`` is None where it does not compile."""
+    """One function, ready to be shown; ``facts`` and ``pair`` where it compiles."""
 
     source: Source
     problems: tuple[Diagnostic, ...] = ()
     warnings: tuple[Diagnostic, ...] = ()
-    captures: tuple[Capture, ...] = ()
     forms: tuple[Form, ...] = ()
+    facts: Facts | None = None
     pair: Pair | None = field(default=None, repr=False)
 
 
@@ -46,12 +45,12 @@ def review(source: Source) -> Review:
     """Everything about one function. What it cannot be compiled for is among the problems."""
     try:
         rule = pipeline.read(source)
-        doubts = tuple(warnings_for(rule))
         pair = pipeline.lift(rule)
+        known = facts(rule, pair)
     except TransformError as error:
         return Review(source, error.diagnostics)
     forms = tuple(_form(pair, name) for name in FORMS)
-    return Review(source, (), doubts, captures(rule), forms, pair)
+    return Review(source, (), known.warnings, forms, known, pair)
 
 
 def _form(pair: Pair, name: str) -> Form:

@@ -6,7 +6,7 @@ import ast
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from markupsafe import Markup
 
 from .. import __version__, codes
 from ..emit.eager import attribute
-from ..ir import Capture, Diagnostic, Saved, lines_of
+from ..ir import Diagnostic, Saved, lines_of
+from ..review import words
 from .markup import Mark, Piece, html_of, names_in, outermost, pieces, visible
 from .review import Form, Review, first_line
 
@@ -31,18 +32,6 @@ _ABOUT = {
     "func": "The Function for torch.func, vmap and forward mode.",
     "op": "The operator, for scripted and exported programs.",
     "call": "What stands in the place of the function: it chooses a form for each call.",
-}
-_KEPT = {
-    "tensor": "a saved tensor",
-    "tensors": "saved tensors",
-    "plain": "an attribute of ctx",
-    "either": "a saved tensor, or an attribute of ctx where it is none",
-}
-_AGAIN = {
-    "as is": "as it is",
-    "recomputed": "computed again from the inputs",
-    "constant": "as it is: a constant there",
-    "refused": "refused",
 }
 
 
@@ -92,7 +81,7 @@ def _environment() -> Environment:
         version=__version__,
         meaning=lambda code: codes.WHY.get(code, ""),
     )
-    environment.filters["visible"] = visible
+    environment.filters.update(visible=visible, linked=linked)
     return environment
 
 
@@ -144,6 +133,7 @@ def _shown(entry: Entry, review: Review) -> dict[str, Any]:
         "problems": review.problems,
         "warnings": review.warnings,
         "plan": list(_plan(review, colours)),
+        "derivatives": review.facts.derivatives if review.facts else (),
         "forms": forms,
         "rows": rows,
         "summary": list(_remarks(review)),
@@ -153,12 +143,12 @@ def _shown(entry: Entry, review: Review) -> dict[str, Any]:
 
 
 def _colours(review: Review) -> dict[str, int]:
-    """A colour for each captured value, in the order in which forward binds them."""
-    names = dict.fromkeys(c.name for c in review.captures if c.kind != "helper")
-    if review.pair is not None:
-        inputs = {p.name for p in review.pair.params}
-        names |= dict.fromkeys(s.name for s in review.pair.saved if s.name != review.pair.branch)
-        names |= dict.fromkeys(s.name for f in review.forms for s in f.saved if s.name in inputs)
+    """A colour for each value that gets from forward to backward, in the order of the table."""
+    if review.facts is None or review.pair is None:
+        return {}
+    inputs = {p.name for p in review.pair.params}
+    names = dict.fromkeys(k.name for k in review.facts.kept if k.kind not in ("helper", "branch"))
+    names |= dict.fromkeys(s.name for f in review.forms for s in f.saved if s.name in inputs)
     return {name: index % _COLOURS for index, name in enumerate(names)}
 
 
@@ -248,37 +238,31 @@ def _remarks(review: Review) -> Iterator[tuple[str, Diagnostic]]:
 
 def _plan(review: Review, colours: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     """What backward reads from outside itself, and what becomes of each in the eager form."""
-    eager = next((form for form in review.forms if form.name == "eager"), None)
-    if eager is None:
-        return
-    origins = _origins(eager.saved, colours)
-    kinds = {c.name: c for c in review.captures}
-    for saved in eager.saved:
-        origin = origins.get(saved.name, saved.name)
+    for kept in review.facts.kept if review.facts else ():
         yield {
-            "name": saved.name,
-            "colour": colours.get(origin),
-            "from": _kind(review, kinds.get(origin), saved),
-            "line": kinds[origin].line if origin in kinds else 0,
-            "type": saved.type,
-            "kept": _KEPT[saved.keep],
-            "again": _AGAIN[saved.again],
-            "why": saved.why,
+            "name": kept.name,
+            "colour": colours.get(kept.name),
+            "what": words.kept_what(kept),
+            "how": words.kept_how(kept),
+            "why": words.kept_why(kept),
         }
 
 
-def _kind(review: Review, capture: Capture | None, saved: Saved) -> str:
-    """What a saved value is to the user."""
-    if capture is not None:
-        return (
-            capture.kind if capture.name == saved.name else f"of the {capture.kind} {capture.name}"
-        )
-    pair = review.pair
-    if pair is not None and saved.name == pair.branch:
-        return "which backward was returned"
-    if pair is not None and saved.name in pair.arguments:
-        return "input" if any(p.name == saved.name for p in pair.params) else "from outside"
-    return "made in forward"
+_LINES = re.compile(r"\b(lines? )((?:\d+, )*\d+)")
+
+
+def linked(text: str, lines: Collection[int]) -> Markup:
+    """The text, with links at the numbers of lines that a page shows.
+
+    >>> linked("input, line 7", {7})
+    Markup('input, line <a href="#L7">7</a>')
+    """
+
+    def link(number: re.Match[str]) -> str:
+        return f'<a href="#L{number[0]}">{number[0]}</a>' if int(number[0]) in lines else number[0]
+
+    done = _LINES.sub(lambda m: m[1] + re.sub(r"\d+", link, m[2]), str(visible(text)))
+    return Markup(done)
 
 
 # --- the index ------------------------------------------------------------------------------
@@ -297,7 +281,7 @@ def _index(entries: Sequence[Entry], names: Sequence[str]) -> dict[str, Any]:
                     "line": review.source.function.lineno,
                     "problems": review.problems,
                     "warnings": review.warnings,
-                    "saved": list(_plan(review, _colours(review))),
+                    "saved": _tensors(review),
                     "missing": [form.name for form in review.forms if form.problems],
                 }
                 for review in entry.reviews
@@ -324,3 +308,10 @@ def _index(entries: Sequence[Entry], names: Sequence[str]) -> dict[str, Any]:
         "doubtful": sum(bool(review.warnings) for review in reviews),
         "unread": sum(len(entry.problems) for entry in entries),
     }
+
+
+def _tensors(review: Review) -> list[dict[str, Any]]:
+    """What is kept as tensors, in the colours of the function's page."""
+    colours = _colours(review)
+    kept = review.facts.tensors if review.facts else ()
+    return [{"name": k.name, "colour": colours.get(k.name)} for k in kept]
