@@ -18,6 +18,7 @@ from .commands.explain import explain
 from .commands.explain_code import explain_code
 from .commands.report import report
 from .commands.shared import EXIT_CODES
+from .commands.tutorial import tutorial
 
 __all__ = ["main"]
 
@@ -37,10 +38,11 @@ def commands() -> None:
       s2s diff main -- src       what a change does to the generated code
       s2s report src -o review   pages to read source and generated code side by side
       s2s explain-code S2S202    what a code means, with an example
+      s2s tutorial               from a function to a compiled model, in five minutes
     """
 
 
-for command in (dump, check, diff, explain, report, explain_code):
+for command in (dump, check, diff, explain, report, explain_code, tutorial):
     commands.add_command(command)
 
 
