@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,13 @@ import torch
 from click.testing import CliRunner, Result
 
 import cases
+import programs
 import s2s.functions
 from s2s import cli, locate, pipeline
+from s2s.review.changes import changes
 from s2s.review.facts import Facts, Kept, facts
+from s2s.review.versions import version
+from s2s.source import from_file
 
 ROOT = Path(__file__).parent.parent
 CORPUS = [(name, i) for name in cases.NAMES for i in range(len(cases.functions(name)))]
@@ -185,6 +190,31 @@ def test_constant_gradients_and_zero_second_derivatives(tmp_path: Path) -> None:
     found = explained(tmp_path, "def f(x):\n    return x.round(), lambda g: 7 * g\n")
     assert found.kept == ()
     assert found.derivatives[0].why.startswith("and zero")
+
+
+@pytest.mark.parametrize("start", range(0, 40, 20))
+def test_random_programs_can_be_explained_and_are_no_change_of_themselves(start: int) -> None:
+    for seed in range(start, start + 20):
+        text = programs.program(random.Random(seed).choice)
+        for source in from_file(Path("random.py"), "random", text):
+            one = version(source)
+            assert one.facts is not None and changes(one, one) == ()
+
+
+def test_a_parameter_with_a_default_before_the_name_of_a_factory(tmp_path: Path) -> None:
+    text = (
+        "import torch, s2s\n"
+        "def make(alpha):\n"
+        "    @s2s.autograd_script\n"
+        "    def f(x, n: int = 2):\n"
+        "        return x * n * alpha, lambda g: (7 * g * alpha, None)\n"
+        "    return f\n"
+    )
+    (source,) = from_file(tmp_path / "made.py", "made", text)
+    pair = pipeline.lift(pipeline.read(source))
+    written = pipeline.emit(pair, "torchscript").text
+    assert "def f_forward(x: Tensor, n: int, alpha" in written
+    assert facts(pipeline.read(source), pair).forms[1].exists
 
 
 # --- the command ----------------------------------------------------------------------------------

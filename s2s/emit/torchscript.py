@@ -54,7 +54,10 @@ def emit_torchscript(
     saved = [(s.name, known.get(s.name, "") or inferred.get(s.name, "")) for s in pair.saved]
     head = _signature(
         f"{pair.name}_forward",
-        [*map(_parameter, pair.params), *(_annotated(c.name, c.type) for c in given)],
+        [
+            *(_parameter(p, with_default=not given) for p in pair.params),
+            *(_annotated(c.name, c.type) for c in given),
+        ],
         known.get("forward ->") or _forward_type(pair, inferred, [t for _, t in saved]),
     )
     comments = [Line(line.comment.value) for line in pair.comments if line.comment]
@@ -136,8 +139,9 @@ def _annotated(name: str, type_: str) -> str:
     return f"{name}: {written}" if written else name
 
 
-def _parameter(param: Param) -> str:
-    default = simple_default(param)
+def _parameter(param: Param, with_default: bool) -> str:
+    """A parameter with its type; no default may stand before the names of enclosing functions."""
+    default = simple_default(param) if with_default else None
     text = _annotated(param.name, param.type)  # *tensors is a list here
     if default is None:
         return text
