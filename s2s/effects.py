@@ -27,6 +27,7 @@ from .vocabulary import (
 __all__ = [
     "aliases",
     "carries_gradient",
+    "closed_over",
     "doing",
     "may_share",
     "nested_functions",
@@ -235,6 +236,16 @@ def nested_functions(body: Iterable[ast.stmt]) -> dict[str, ast.FunctionDef | as
         elif isinstance(tree, ast.Assign) and isinstance(tree.value, ast.Lambda):
             found.update(dict.fromkeys(writes(tree), tree.value))
     return found
+
+
+def closed_over(body: Iterable[ast.stmt]) -> set[str]:
+    """Names that nested functions read, whenever they are called.
+
+    >>> closed_over(ast.parse("h = lambda v: v * s; s = 2").body)
+    {'s'}
+    """
+    inner = [n for s in body for n in walk(s) if isinstance(n, (ast.FunctionDef, ast.Lambda))]
+    return {name for function in inner for name in reads(function)}
 
 
 def touched(

@@ -523,6 +523,30 @@ def test_an_output_under_another_name_is_saved_as_the_output(fn: Function, save:
             close(one, other)  # by the rule, which is not the true derivative of forward
 
 
+def test_what_a_helper_reads_is_there_when_it_is_called() -> None:
+    def late(x: Tensor, w: Tensor) -> Any:
+        def scaled(v: Tensor) -> Tensor:
+            return v * s
+
+        s = torch.sigmoid(x)
+        y = scaled(w)
+
+        def backward(g: Tensor) -> Any:
+            return 7 * g * w * s * (1 - s), 5 * scaled(g)
+
+        return y, backward
+
+    for save, wanted in itertools.product(SAVES, [(True, True), (True, False), (False, True)]):
+        f = s2s.autograd_script(late, save=save)
+        inputs = [torch.full((3,), 0.5, requires_grad=a) for a in wanted]
+        for got, want in zip(pull(f_of(f), inputs), pull(f_of(reads(late)), inputs), strict=True):
+            close(got, want)
+
+
+def f_of(f: Function) -> Function:
+    return lambda *inputs: (f(*inputs),)
+
+
 def test_options_are_checked() -> None:
     with pytest.raises(ValueError, match="save is one of least, auto, all, not 'lest'"):
         s2s.autograd_script(save="lest")  # type: ignore[call-overload]

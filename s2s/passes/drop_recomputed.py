@@ -11,6 +11,7 @@ def f_backward(grad_out, x):           def f_backward(grad_out, x):
 
 from __future__ import annotations
 
+from ..effects import closed_over
 from ..ir import Pair, Stmt, replace
 from ..names import reads, writes
 from ..syntax import without_blank_lines
@@ -42,7 +43,7 @@ def drop_recomputed(pair: Pair) -> Pair:
     if not redone:
         return pair
     trees = {s.tree for s in redone}
-    needed: set[str] = set()
+    needed = closed_over(s.tree for s in pair.forward)
     forward: list[Stmt] = []
     for statement in reversed(pair.forward):
         if statement.tree in trees and not set(writes(statement.tree)) & needed:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from ..asked import NEEDS
+from ..effects import closed_over
 from ..ir import Pair, Stmt, replace
 from ..names import changed, fresh, reads, walk, writes
 from ..syntax import code, from_node, make, returning, standalone, without_blank_lines
@@ -158,7 +159,7 @@ def _is_recompute(statement: Stmt) -> bool:
 def _distribute(body: Sequence[Stmt], gradients: list[_Gradient]) -> list[Stmt]:
     """Hand each statement that one gradient alone needs to it; the others, in order."""
     shared: list[Stmt] = []
-    always: set[str] = set()
+    always = closed_over(s.tree for s in body)
     for statement in reversed(body):
         bound = set(writes(statement.tree))
         users = [g for g in gradients if g.needs & bound]

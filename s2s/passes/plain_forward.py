@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from ..effects import aliases, doing, nested_functions, touched, without_grad
+from ..effects import aliases, closed_over, doing, nested_functions, touched, without_grad
 from ..infer import Bindings
 from ..ir import Pair, Stmt, replace
-from ..names import changed, reads, same_scope, walk, writes
+from ..names import changed, reads, same_scope, writes
 from ..source import bindings
 from ..syntax import block, from_node, handed_over, make
 
@@ -74,7 +74,6 @@ class _Facts:
 
 def _facts(pair: Pair, body: Sequence[Stmt]) -> _Facts:
     trees = [s.tree for s in body]
-    nested = [n for t in trees for n in walk(t) if isinstance(n, (ast.FunctionDef, ast.Lambda))]
     local = {n for t in trees for n in writes(t)} | set(pair.arguments)
     every = {n for t in trees for n in reads(t)}
     return _Facts(
@@ -84,7 +83,7 @@ def _facts(pair: Pair, body: Sequence[Stmt]) -> _Facts:
         shared=aliases(trees),
         outside=frozenset({*pair.arguments, *(every - local)}),
         nested=nested_functions(trees),
-        closed=frozenset(n for f in nested for n in reads(f)),
+        closed=frozenset(closed_over(trees)),
     )
 
 

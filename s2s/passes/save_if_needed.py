@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import libcst as cst
 
 from ..asked import NEEDS
-from ..effects import aliases
+from ..effects import aliases, closed_over
 from ..ir import Pair, Saved, Stmt, replace
 from ..names import is_none, reads, writes
 from ..syntax import block, expression, from_node, handed_over, without_blank_lines
@@ -57,7 +57,7 @@ def save_if_needed(pair: Pair) -> Pair:
     active = _active(pair)
     if active is None or not any(_guard(s) is not None for s in pair.backward):
         return pair
-    needs = _needs(pair, active)
+    needs, redone = _needs(pair, active)
     shared = aliases(s.tree for s in pair.forward)
     outputs = {o.name for o in pair.outputs if o.name}
     some = {
@@ -78,7 +78,7 @@ def save_if_needed(pair: Pair) -> Pair:
     names = [s.name for s in saved]
     texts = {s.name: s.value for s in saved if s.name in some and s.value}
     forward = handed_over(_under_conditions(pair, some), names, names, texts)
-    backward = tuple(_redone_if(pair, s, needs, some) for s in pair.backward)
+    backward = tuple(_redone_if(pair, s, redone, some) for s in pair.backward)
     return replace(pair, saved=saved, forward=forward, backward=backward)
 
 
@@ -119,9 +119,11 @@ def _active(pair: Pair) -> _Slots | None:
     return frozenset(i for i, value in zip(own, last.value.elts) if not is_none(value))
 
 
-def _needs(pair: Pair, active: _Slots) -> dict[str, _Slots]:
-    """For each name that backward reads, the gradients for which it does."""
-    needs: dict[str, _Slots] = {}
+def _needs(pair: Pair, active: _Slots) -> tuple[dict[str, _Slots], dict[ast.stmt, _Slots]]:
+    """The gradients for which backward reads each name, and those for which it makes values again
+    for second derivatives."""
+    needs = dict.fromkeys(closed_over(s.tree for s in pair.backward), active)
+    redone: dict[ast.stmt, _Slots] = {}
     for statement in reversed(pair.backward):
         tree = statement.tree
         slot = _guard(statement)
@@ -129,11 +131,12 @@ def _needs(pair: Pair, active: _Slots) -> dict[str, _Slots]:
             wanted: _Slots = frozenset({slot})
         elif _is_redone(pair, statement):
             wanted = frozenset().union(*(needs.get(n, frozenset()) for n in writes(tree)))
+            redone[tree] = wanted
         else:
             wanted = active
         for name in _read_first(statement):
             needs[name] = needs.get(name, frozenset()) | wanted
-    return needs
+    return needs, redone
 
 
 def _read_first(statement: Stmt) -> set[str]:
@@ -156,14 +159,14 @@ def _is_redone(pair: Pair, statement: Stmt) -> bool:
 
 
 def _redone_if(
-    pair: Pair, statement: Stmt, needs: Mapping[str, _Slots], some: Collection[str]
+    pair: Pair, statement: Stmt, redone: Mapping[ast.stmt, _Slots], some: Collection[str]
 ) -> Stmt:
     """What second derivatives make again, only where that has been kept which it starts from."""
     node = statement.node
-    if not _is_redone(pair, statement) or not _read_first(statement) & set(some):
+    wanted = redone.get(statement.tree)
+    if not wanted or not _read_first(statement) & set(some):
         return statement
     assert isinstance(node, cst.If)
-    wanted = frozenset().union(*(needs.get(n, frozenset()) for n in writes(statement.tree)))
     test = _test(wanted)
     test = f"({test})" if len(wanted) > 1 else test
     test = f"{pair.torch}.is_grad_enabled() and {test}"
@@ -186,6 +189,7 @@ def _under_conditions(pair: Pair, some: Mapping[str, _Slots]) -> tuple[Stmt, ...
     needs: dict[str, _Slots | None] = dict(some)  # None: read in any case
     needs |= dict.fromkeys((s.name for s in pair.saved if s.name not in some), None)
     needs |= dict.fromkeys(reads(last.value.elts[0]), None)
+    needs |= dict.fromkeys(closed_over(s.tree for s in pair.forward), None)
     conditions: dict[ast.stmt, _Slots] = {}
     for statement in reversed(pair.forward[:-1]):
         names = writes(statement.tree)
