@@ -108,6 +108,16 @@ def test_lines_are_linked_both_ways(tmp_path: Path) -> None:
     ] * (len(back) - 1)
 
 
+def test_the_heads_of_both_methods_lead_to_the_users(tmp_path: Path) -> None:
+    report(made(tmp_path, model=SWISH), "-o", tmp_path / "out")
+    page = pages(tmp_path / "out")["model.swish.html"]
+    eager, lines = shown(page, "eager-").split("\n"), (HEAD + SWISH).split("\n")
+    for ours, theirs in (("forward", "def swish("), ("backward", "    def backward(")):
+        number = next(i for i, row in enumerate(eager, 1) if f"def {ours}(" in row)
+        line = next(i for i, row in enumerate(lines, 1) if row.startswith(theirs))
+        assert f'id="eager-{number}" data-line="{line}"' in page
+
+
 def test_every_link_leads_somewhere(tmp_path: Path) -> None:
     report(ROOT / "tests" / "refused", ROOT / "s2s" / "functions", "-o", tmp_path, code=1)
     every = pages(tmp_path)

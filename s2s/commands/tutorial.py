@@ -1,4 +1,4 @@
-"""``s2s tutorial``: from a closure to a reviewed, scripted, compiled model, to follow in a shell."""
+"""``s2s tutorial``: from a closure to a reviewed, scripted, compiled model."""
 
 from __future__ import annotations
 

@@ -153,10 +153,11 @@ def _users_lines(pair: Pair, lines: Sequence[Line]) -> Iterator[int]:
 def _heads(pair: Pair) -> dict[str, int]:
     """The functions that s2s writes, and the lines where the user's that they come from begin."""
     name, function = pair.name, pair.source.function
-    inside = next((s.line for s in pair.backward if s.line), 0)
     found = dict.fromkeys(("forward", "setup_context", name, f"{name}_forward"), function.lineno)
     nested = [n for n in walk(function) if isinstance(n, (ast.FunctionDef, ast.Lambda))]
-    around = [n.lineno for n in nested[1:] if n.lineno <= inside <= (n.end_lineno or n.lineno)]
+    # the last statement is the user's return; those in front may be forward's, computed again
+    last = next((s.line for s in reversed(pair.backward) if s.line), 0)
+    around = [n.lineno for n in nested[1:] if n.lineno <= last <= (n.end_lineno or n.lineno)]
     backward = min(around, default=0)
     return found | dict.fromkeys(("backward", "jvp", "pullback", f"{name}_backward"), backward)
 
