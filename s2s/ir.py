@@ -251,7 +251,7 @@ class Saved:
     name: str
     keep: Keep
     type: str
-    again: Literal["as is", "recomputed", "constant", "refused"] = "as is"
+    again: Literal["as is", "recomputed", "constant", "refused", "output"] = "as is"
     why: str = ""
     value: str | None = None  # what forward hands over under this name, if not that name
 

@@ -27,6 +27,7 @@ from .passes.plain_sequences import plain_sequences
 from .passes.plain_statements import plain_statements
 from .passes.plain_values import plain_values
 from .passes.recompute_intermediates import recompute_always, recompute_intermediates
+from .passes.return_outputs_apart import return_outputs_apart
 from .passes.save_if_needed import save_if_needed
 from .passes.save_less import save_less
 from .passes.save_outputs import save_outputs
@@ -64,7 +65,7 @@ FORMS: Mapping[str, tuple[Pass, ...]] = {
         lift_helpers,
         optional_captures,  # last: lifted helpers show which captures an arm hands over
     ),
-    "func": (save_parts, save_outputs, recompute_always),
+    "func": (save_parts, save_outputs, return_outputs_apart, recompute_always),
     "op": (plain_forward,),
 }
 

@@ -12,6 +12,7 @@ from ..effects import aliases
 from ..infer import infer, is_tensor_tuple, types_after
 from ..ir import Emitted, Pair, Saved, Stmt, replace
 from ..names import fresh, walk, writes
+from ..passes.redoing import perhaps_outputs
 from ..source import bindings
 from ..syntax import (
     code,
@@ -229,8 +230,8 @@ def save_statements(pair: Pair, ctx: str, values: dict[str, str]) -> list[str]:
     for saved in pair.saved:
         value = values.get(saved.name, saved.name)
         if saved.keep == "tensor":
-            # a view of an output would keep the output, which keeps this node, which keeps the view
-            tensors.append(f"{value}.detach()" if saved.name in views else value)
+            linked = saved.name in views
+            tensors.append(_unlinked(value, views[saved.name]) if linked else value)
         elif saved.keep == "either":
             test = f"isinstance({value}, {pair.torch}.Tensor)"
             tensors.append(f"{value} if {test} else None")
@@ -252,20 +253,28 @@ def _saving(ctx: str, tensors: Sequence[str]) -> str:
     return "\n".join([f"{ctx}.save_for_backward(", *(f"    {t}," for t in tensors), ")"])
 
 
-def _views_of_outputs(pair: Pair) -> set[str]:
-    """Saved values that may be views of what forward returns."""
-    outputs = {o.name for o in pair.outputs if o.name}
+def _views_of_outputs(pair: Pair) -> dict[str, list[str]]:
+    """Saved values that may be views of what forward returns, each with the outputs that it may be
+    itself."""
+    outputs = [o.name for o in pair.outputs if o.name]
     shared = aliases(s.tree for s in pair.forward)
-    return {
-        s.name
-        for s in pair.saved
-        if s.name not in outputs
-        and s.name not in pair.arguments
-        and s.name not in input_aliases(pair)
-        and not s.type.startswith("Optional")
-        and s.again in ("as is", "recomputed")
-        and outputs & shared.get(s.name, frozenset())
-    }
+    found: dict[str, list[str]] = {}
+    for s in pair.saved:
+        near = [name for name in outputs if name in shared.get(s.name, ())]
+        plain = s.name not in {*outputs, *pair.arguments, *input_aliases(pair)}
+        if near and plain and not s.type.startswith("Optional"):
+            if s.again in ("as is", "recomputed"):
+                found[s.name] = near if s.name in perhaps_outputs(pair) else []
+    return found
+
+
+def _unlinked(value: str, outputs: Sequence[str]) -> str:
+    """A view without its base: that may be an output, which keeps this node, which keeps the view.
+    An output itself is known to autograd, which keeps no more than its values."""
+    if not outputs:
+        return f"{value}.detach()"
+    same = " or ".join(f"{value} is {name}" for name in outputs)
+    return f"{value} if {same} else {value}.detach()"
 
 
 def input_aliases(pair: Pair) -> dict[str, str]:

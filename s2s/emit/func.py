@@ -14,6 +14,7 @@ import libcst as cst
 from ..effects import aliases, may_share, not_linear
 from ..ir import Emitted, Pair, Saved, replace
 from ..names import fresh, writes
+from ..passes.redoing import perhaps_outputs
 from ..passes.save_sizes import may_be_none
 from ..syntax import code, listed, replace_returns, returning, split_return
 from .eager import (
@@ -92,8 +93,8 @@ def extra_outputs(pair: Pair) -> list[Saved]:
 def _extra_grads(pair: Pair, extra: Sequence[Saved]) -> list[str]:
     if not extra:
         return []
-    refused = [s for s in extra if s.again == "refused"]
-    return [fresh(f"grad_{s.name}", pair.taken) for s in extra] if refused else ["*_"]
+    named = any(s.again in ("refused", "output") for s in extra)
+    return [fresh(f"grad_{s.name}", pair.taken) for s in extra] if named else ["*_"]
 
 
 def _forward(pair: Pair, extra: Sequence[Saved], handed_names: Sequence[str]) -> list[Line]:
@@ -119,10 +120,12 @@ def _extra_value(
     pair: Pair, saved: Saved, values: Mapping[str, cst.BaseExpression], outputs: set[str]
 ) -> cst.BaseExpression:
     """What forward returns for a kept value: not a second time what is an output already."""
-    if saved.name in outputs:
+    shown = saved.again == "refused" and saved.name in perhaps_outputs(pair)
+    if saved.name in outputs and not shown:
         return cst.Name("None")
     value = values.get(saved.name, cst.Name(saved.name))
-    if saved.keep != "tensor" or not _may_be_input(pair, value):
+    alone = not _may_be_input(pair, value) and not shown
+    if saved.keep != "tensor" or saved.again == "output" or alone:
         return value
     if may_be_none(pair, saved):
         return cst.IfExp(
@@ -167,7 +170,7 @@ def _setup(pair: Pair, extra: Sequence[Saved], ctx: str) -> list[str]:
     outputs, taken = _named_outputs(pair, extra, output)
     texts += taken
     flat = [n for n, o in zip(outputs, pair.outputs) if o.type == "IntTensor"]
-    kept = [s for s in extra if s.again != "refused" and s.keep == "tensor"]
+    kept = [s for s in extra if s.again not in ("refused", "output") and s.keep == "tensor"]
     flat += [s.name for s in kept if not may_be_none(pair, s)]
     maybe = [s.name for s in kept if may_be_none(pair, s)]
     if maybe:
@@ -228,6 +231,12 @@ def _backward(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
             texts += [
                 f"if {grad} is not None:",
                 f"    raise RuntimeError({no_second_derivative(pair, saved)!r})",
+            ]
+        elif saved.again == "output":  # the same tensor: the gradients add up
+            (whole,) = pair.grads
+            texts += [
+                f"if {grad} is not None:",
+                f"    {whole} = {grad} if {whole} is None else {whole} + {grad}",
             ]
     if extra:
         test = " and ".join(f"{g} is None" for g in pair.grads)
@@ -308,7 +317,10 @@ def _jvp(pair: Pair, ctx: str, extra: Sequence[Saved]) -> list[Line]:
     if pair.list_output:
         results = [f"*{out}"]
     for saved in extra:
-        results.append(_extra_tangent(pair, saved))
+        if saved.again == "output":
+            results.append(f"None if {saved.name} is None else {results[0]}")
+        else:
+            results.append(_extra_tangent(pair, saved))
     return lines + own(returning(results))
 
 

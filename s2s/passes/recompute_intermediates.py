@@ -25,9 +25,11 @@ from ..source import bindings
 from ..syntax import code, from_node, make
 from .lift_backward import keep_for
 from .redoing import (
+    OUTPUT,
     bare,
     differentiable,
     forward_types,
+    perhaps_outputs,
     rebound,
     redone_already,
     rename_locals,
@@ -35,6 +37,7 @@ from .redoing import (
     with_saved,
     with_starts,
 )
+from .save_sizes import may_be_none
 
 __all__ = ["recompute_always", "recompute_intermediates", "second_derivative_starts"]
 
@@ -121,6 +124,7 @@ def _intermediates(pair: Pair, plain_too: bool) -> list[Saved]:
         if s.name in bound
         and s.name not in outputs
         and s.name != pair.branch
+        and s.again == "as is"
         and (plain_too or s.keep != "plain" or s.type == "object")  # an object may hold tensors
     ]
 
@@ -140,6 +144,7 @@ def _plan(pair: Pair, body: Sequence[Stmt], redone: set[str]) -> _Plan:
     trees = tuple(s.tree for s in body)
     local = {n for t in trees for n in writes(t)} | set(pair.arguments)
     outputs = stops(pair, trees) | _redone_before(pair, trees)
+    outputs |= {s.name for s in pair.saved if s.again == "refused"}
     found = bindings(pair.source.tree)
     objects = {p.name for p in pair.params if p.type in ("object", "")}
     helpers = nested_functions(trees)
@@ -243,9 +248,10 @@ def _with_kept(pair: Pair, body: Sequence[Stmt], plan: _Plan, carrying: set[str]
 def _with_block(pair: Pair, redo: Sequence[Stmt], plan: _Plan, always: bool) -> Pair:
     """``if torch.is_grad_enabled():`` and the statements, in front of backward."""
     pair, first = _originals(pair, plan)
+    pair, before, last = (pair, [], []) if always else _outputs_back(pair, redo)
     names = {n for s in redo for n in (*writes(s.tree), *reads(s.tree))} | set(plan.starts)
     pair = rename_locals(pair, names)
-    redo = [*first, *redo]
+    redo = [*first, *before, *redo]
     helpers = [s for s in pair.backward if isinstance(s.tree, ast.FunctionDef)]
     rest = [s for s in pair.backward if s not in helpers]
     done = redone_already(pair)
@@ -253,11 +259,33 @@ def _with_block(pair: Pair, redo: Sequence[Stmt], plan: _Plan, always: bool) -> 
     if always:
         again = [replace(s, node=bare(s)) for s in redo if s.tree not in [h.tree for h in helpers]]
         return replace(pair, backward=(*helpers, *again, *rest))
-    mixed = _in_order(pair, redo, done)
+    mixed = _in_order(pair, redo, done, last)
     return replace(pair, backward=(*helpers, *mixed, *rest))
 
 
-def _in_order(pair: Pair, redo: Sequence[Stmt], done: Sequence[Stmt]) -> list[Stmt]:
+def _outputs_back(pair: Pair, redo: Sequence[Stmt]) -> tuple[Pair, list[Stmt], list[Stmt]]:
+    """What may be an output is looked at before and after: autograd knows one again when it is
+    unpacked, and differentiates it through the rule of this function."""
+    before: list[Stmt] = []
+    last: list[Stmt] = []
+    redone = {n for s in redo for n in writes(s.tree)}
+    perhaps = perhaps_outputs(pair) & redone
+    for saved in (s for s in pair.saved if s.name in perhaps):
+        name, kept = saved.name, fresh(f"{saved.name}_out", pair.taken)
+        test = f"{kept}.requires_grad"
+        if saved.keep == "either":
+            test = f'getattr({kept}, "requires_grad", False)'
+        elif may_be_none(pair, saved):
+            test = f"{kept} is not None and {test}"
+        before.append(make(f"{kept} = {name}"))
+        last.append(make(f"if {test}:  {OUTPUT}\n    {name} = {kept}"))
+        pair = replace(pair, taken=pair.taken | {kept})
+    return pair, before, last
+
+
+def _in_order(
+    pair: Pair, redo: Sequence[Stmt], done: Sequence[Stmt], last: Sequence[Stmt]
+) -> list[Stmt]:
     """Statements for second derivatives alone, among those that run in any case, as in forward."""
     places = {s.tree: i for i, s in enumerate(pair.forward)}
     placed = [(places.get(s.tree, -1), s) for s in redo]
@@ -267,7 +295,7 @@ def _in_order(pair: Pair, redo: Sequence[Stmt], done: Sequence[Stmt]) -> list[St
         mixed += _when_grad(pair, [s for i, s in placed if i < place])
         placed = [(i, s) for i, s in placed if i > place]
         mixed.append(statement)
-    return mixed + _when_grad(pair, [s for _, s in placed])
+    return mixed + _when_grad(pair, [*(s for _, s in placed), *last])
 
 
 def _when_grad(pair: Pair, body: Sequence[Stmt]) -> list[Stmt]:

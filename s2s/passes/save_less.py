@@ -28,7 +28,7 @@ from ..sizes import Size, given, sizes
 from .lift_backward import keep_for
 from .recompute_intermediates import second_derivative_starts
 from .redoable import Value, values
-from .redoing import differentiable, rename_locals, stops, with_saved, with_starts
+from .redoing import differentiable, perhaps_outputs, rename_locals, stops, with_saved, with_starts
 
 __all__ = ["save_less"]
 
@@ -60,7 +60,7 @@ def save_less(pair: Pair) -> Pair:
         return pair
     found = values(pair)
     captured = [s for s in pair.saved if s.name in found and s.keep != "plain"]
-    fixed = stops(pair, tuple(s.tree for s in pair.forward))
+    fixed = stops(pair, tuple(s.tree for s in pair.forward)) | perhaps_outputs(pair)
     redoable = _redoable(pair, found, fixed)
     targets = [s.name for s in captured if s.name in redoable]
     _refuse_others(pair, found, targets)

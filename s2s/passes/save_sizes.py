@@ -19,7 +19,7 @@ from ..names import fresh, is_name, reads, walk, writes
 from ..syntax import code, from_node, handed_over
 from .lift_backward import keep_for
 
-__all__ = ["is_fact", "may_be_none", "replaced", "save_own_sizes", "save_sizes"]
+__all__ = ["facts_read", "is_fact", "may_be_none", "replaced", "save_own_sizes", "save_sizes"]
 
 _ATTRIBUTES = {"shape": "List[int]", "dtype": "dtype", "device": "device", "ndim": "int"}
 _METHODS = {"dim": "int", "numel": "int", "size": "List[int]", "is_floating_point": "bool"}
@@ -75,7 +75,7 @@ def save_own_sizes(pair: Pair) -> Pair:
 
 def _with_sizes(pair: Pair, among: Iterable[Saved]) -> Pair:
     for saved in among:
-        found = _facts_read(pair, saved)
+        found = facts_read(pair, saved)
         if found:
             pair = _instead(pair, saved, found)
     return pair
@@ -86,7 +86,7 @@ def is_fact(node: ast.AST, name: str) -> bool:
     return bool(_facts(node, name))
 
 
-def _facts_read(pair: Pair, saved: Saved) -> dict[str, tuple[str, str]]:
+def facts_read(pair: Pair, saved: Saved) -> dict[str, tuple[str, str]]:
     """``{"x.shape": ("x_shape", "List[int]")}``, empty if anything else of it is read."""
     if saved.keep not in ("tensor", "either") or saved.again != "as is":
         return {}

@@ -55,7 +55,7 @@ class Kept:
     shape_for: tuple[str, ...] = ()  # and those that read its shape, dtype or presence alone
     origin: str = ""  # of a constant: "the module", or the function around
     parts: tuple[str, ...] = ()
-    again: Literal["as is", "recomputed", "constant", "refused"] = "as is"
+    again: Literal["as is", "recomputed", "constant", "refused", "output"] = "as is"
     sources: tuple[str, ...] = ()
     start_of: tuple[str, ...] = ()
     redo: tuple[str, ...] = ()

@@ -39,6 +39,7 @@ class Activate(torch.autograd.Function):
         branch = ctx.branch
         mode = ctx.mode
         if torch.is_grad_enabled():  # a second derivative: make these functions of the inputs again
+            y_out = y
             y = None
             if mode == "relu":
                 mask = x > 0
@@ -53,6 +54,8 @@ class Activate(torch.autograd.Function):
                         branch = 2
                     else:
                         raise ValueError(f"no such mode: {mode}")
+            if y_out is not None and y_out.requires_grad:  # returned too: its derivative is this very rule
+                y = y_out
         if branch == 0:
             return g * mask, None, None
         elif branch == 1:
