@@ -24,6 +24,7 @@ from typing import Literal
 from .infer import is_tensor
 from .ir import Pair, Save, Saved, Stmt
 from .names import reads, walk, writes
+from .passes.save_if_needed import asked_for
 from .pipeline import stages
 from .sizes import Size, given, size_of, sizes
 
@@ -129,7 +130,8 @@ def _input_sizes(pair: Pair, shapes: Mapping[str, Sequence[int]]) -> dict[str, S
 
 def _saved(pair: Pair, final: Pair, saved: Saved, found: Mapping[str, Size], exact: bool) -> Kept:
     """What one saved value of the final pair is."""
-    value = saved.value or saved.name
+    asked = asked_for(saved)
+    value = saved.name if asked else saved.value or saved.name
     tree = ast.parse(value, mode="eval").body
     size = size_of(tree, found) if saved.keep in ("tensor", "either") else None
     how: How = saved.keep if saved.keep != "either" else "tensor"
@@ -142,6 +144,7 @@ def _saved(pair: Pair, final: Pair, saved: Saved, found: Mapping[str, Size], exa
         of=size.of if size else "",
         times=_times(size, found),
         bytes=round(size.bytes) if size and exact else None,
+        when=tuple(pair.arguments[i] for i in asked),
         why=_why(pair, saved),
     )
 
@@ -155,7 +158,8 @@ def _times(size: Size | None, found: Mapping[str, Size]) -> float | None:
 def _why(pair: Pair, saved: Saved) -> str:
     if saved.again in ("refused", "constant"):
         return f"never computed twice: {saved.why}"
-    if saved.value is None and saved.name not in {s.name for s in pair.saved}:
+    own = saved.value is None or asked_for(saved)
+    if own and saved.name not in {s.name for s in pair.saved}:
         return "what is computed again starts from it"
     return ""
 

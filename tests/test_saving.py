@@ -15,7 +15,10 @@ from torch.utils.checkpoint import checkpoint
 
 import s2s
 from cases import Sample, leaves, pull, samples, second
+from s2s import pipeline
 from s2s.cut import cheapest_cut
+from s2s.plan import Plan, plan
+from s2s.source import from_function
 
 close = torch.testing.assert_close
 Function = Callable[..., Any]
@@ -554,6 +557,29 @@ def test_options_are_checked() -> None:
         s2s.autograd_script(swish, recompute=("x",))
     with pytest.raises(s2s.TransformError, match="cannot compute s again: t may have changed"):
         s2s.autograd_script(bound_again, recompute=("s",))
+
+
+# --- the plan as data -------------------------------------------------------------------------------
+
+
+def planned(fn: Any, save: Any = "auto", **shapes: tuple[int, ...]) -> Plan:
+    return plan(pipeline.lift(pipeline.read(from_function(fn), save, ())), shapes)
+
+
+def test_the_plan_says_how_each_value_gets_to_backward() -> None:
+    x, s = planned(swish).kept
+    assert (x.name, x.how, x.times, x.of) == ("x", "tensor", 1.0, "x")
+    assert (s.name, s.how, s.sources, s.value) == ("s", "again", ("x",), "s = torch.sigmoid(x)")
+    assert planned(swish, "all").times == 2.0
+    given = {k.name: k.when for k in planned(linear).kept}
+    assert given == {"x": ("w",), "w": ("x",)}
+
+
+def test_the_plan_counts_the_bytes_that_are_saved() -> None:
+    x = torch.randn(8, 3, requires_grad=True)
+    for fn, save in itertools.product((swish, mish, hard_mish, gelu_tanh), SAVES):
+        found = planned(fn, save, x=(8, 3))
+        assert found.times == size(s2s.autograd_script(fn, save=save), x), (fn, save)
 
 
 # --- calls without gradients ----------------------------------------------------------------------
