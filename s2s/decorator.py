@@ -30,12 +30,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @overload
-def autograd_script(fn: F, *, save: Save = "auto", recompute: Sequence[str] = ()) -> F: ...
+def autograd_script(
+    fn: F, *, save: Save = "auto", recompute: Sequence[str] = (), compile: bool = False
+) -> F: ...
 @overload
-def autograd_script(*, save: Save = "auto", recompute: Sequence[str] = ()) -> Callable[[F], F]: ...
+def autograd_script(
+    *, save: Save = "auto", recompute: Sequence[str] = (), compile: bool = False
+) -> Callable[[F], F]: ...
 
 
-def autograd_script(fn: Any = None, *, save: Save = "auto", recompute: Sequence[str] = ()) -> Any:
+def autograd_script(
+    fn: Any = None,
+    *,
+    save: Save = "auto",
+    recompute: Sequence[str] = (),
+    compile: bool = False,
+) -> Any:
     """Compile ``fn`` so that the gradient it defines holds in every way PyTorch can run it.
 
     ``fn`` takes tensors and plain values and returns ``outputs, backward``: one tensor or a tuple
@@ -51,6 +61,11 @@ def autograd_script(fn: Any = None, *, save: Save = "auto", recompute: Sequence[
     bytes; "all" keeps what backward reads. ``recompute`` holds names that are computed again in
     any case.
 
+    ``compile=True`` runs forward and backward each through ``torch.compile``, with the same rule
+    and the same saved tensors: large inputs gain, small ones lose, and random draws are others
+    than those of eager code. Second derivatives, scripted code and transforms are as without it.
+    Where PyTorch cannot compile a function, it runs as it is, and a RuntimeWarning says so once.
+
     Raises TransformError, a SyntaxError, with every problem of the function at once, and gives a
     GradientWarning for what may be a mistake.
     With ``S2S_REFERENCE=1`` in the environment it is ``autograd_function`` instead.
@@ -59,10 +74,11 @@ def autograd_script(fn: Any = None, *, save: Save = "auto", recompute: Sequence[
         raise ValueError(f"save is one of {', '.join(SAVES)}, not {save!r}")
     again = (recompute,) if isinstance(recompute, str) else tuple(recompute)
     if fn is None:
-        return functools.partial(autograd_script, save=save, recompute=again)
+        return functools.partial(autograd_script, save=save, recompute=again, compile=compile)
     for kind in (staticmethod, classmethod):
         if isinstance(fn, kind):
-            return kind(autograd_script(fn.__func__, save=save, recompute=again))
+            inner = autograd_script(fn.__func__, save=save, recompute=again, compile=compile)
+            return kind(inner)
     if os.environ.get("S2S_REFERENCE", "") not in ("", "0"):
         from .reference import autograd_function
 
@@ -73,6 +89,7 @@ def autograd_script(fn: Any = None, *, save: Save = "auto", recompute: Sequence[
         scope=fn.__globals__,
         cells=dict(zip(fn.__code__.co_freevars, fn.__closure__ or ())),
         defaults=(fn.__defaults__, fn.__kwdefaults__),
+        compile=compile,
     )
     return _finished(compiled, fn)
 

@@ -19,7 +19,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.fx import _symbolic_trace
 
-from . import load, operator, scripted
+from . import inductor, load, operator, scripted
 from .errors import TransformError
 from .ir import CELLS, Emitted, Pair, Rule
 from .prepare import Prepared
@@ -44,6 +44,7 @@ class Compiled:
         scope: dict[str, Any],
         cells: Mapping[str, types.CellType],
         defaults: tuple[tuple[Any, ...] | None, dict[str, Any] | None],
+        compile: bool = False,
     ) -> None:
         self.prepared = prepared
         self.interface = prepared.interface
@@ -55,10 +56,19 @@ class Compiled:
         self.texts: dict[str, Emitted] = {}
         self.script_error: TransformError | None = None
         self.variants: dict[tuple[str, ...], Compiled] = {}
+        compiles = compile and not self._stays_eager()
+        self._compiler = inductor.Compiler(self.name) if compiles else None
         self.Function: type[torch.autograd.Function] = self._made("eager")[0]
-        self.apply = self._stripped(_single_level(self.Function), self._extra("eager"))
+        self._running = self._compiler.cls(self.Function) if self._compiler else self.Function
+        self.apply = self._stripped(_single_level(self._running), self._extra("eager"))
         self.module = Constants(self)
         self.function = self._call()
+
+    def _stays_eager(self) -> bool:
+        """Compiled code cannot change the caller's tensor and say so to autograd."""
+        if self.interface.dirty:
+            inductor.warn_uncompiled(self.name, "it changes an input in place", stacklevel=5)
+        return bool(self.interface.dirty)
 
     @property
     def rule(self) -> Rule:
@@ -134,7 +144,7 @@ class Compiled:
     @functools.cached_property
     def autocast_apply(self) -> _Apply:
         """The eager form whose backward runs under the autocast state of its forward."""
-        return self._stripped(_single_level(_under_autocast(self.Function)), self._extra("eager"))
+        return self._stripped(_single_level(_under_autocast(self._running)), self._extra("eager"))
 
     @functools.cached_property
     def op(self) -> Any:
@@ -231,8 +241,9 @@ class Compiled:
     def _call(self) -> types.FunctionType:
         def run(*args: Any) -> Any:
             """The first call that asks for no gradient puts the real one in its place."""
-            cell.cell_contents = self.run
-            return self.run(*args)
+            first = self._compiler.function(self.run) if self._compiler else self.run
+            cell.cell_contents = first
+            return first(*args)
 
         parts = {
             "is_dynamo_compiling": torch.compiler.is_dynamo_compiling,
@@ -307,7 +318,9 @@ class Compiled:
         if kinds not in self.variants:
             given = {n: k for n, k in zip(names, kinds) if k}
             prepared = self.prepared.retyped(given)
-            self.variants[kinds] = Compiled(prepared, self.scope, self.cells, self.defaults)
+            self.variants[kinds] = Compiled(
+                prepared, self.scope, self.cells, self.defaults, self._compiler is not None
+            )
         return self.variants[kinds]
 
 

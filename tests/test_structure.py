@@ -41,14 +41,23 @@ LAYERS = (
     ("plan", "generated", "prepare"),
     ("review",),
     ("pages",),
-    ("reference", "operator", "scripted", "runtime"),
+    ("reference", "operator", "scripted", "inductor", "runtime"),
     ("decorator", "testing"),
     ("functions",),
     ("commands",),
     ("cli",),
     ("__main__", "s2s"),
 )
-TORCH_SIDE = ("reference", "operator", "scripted", "runtime", "decorator", "testing", "functions")
+TORCH_SIDE = (
+    "reference",
+    "operator",
+    "scripted",
+    "inductor",
+    "runtime",
+    "decorator",
+    "testing",
+    "functions",
+)
 WITH_TORCH = (*TORCH_SIDE, "load")
 
 
