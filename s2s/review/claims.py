@@ -24,6 +24,7 @@ from .scriptable import obstacles
 
 __all__ = ["Claim", "Form", "derivatives", "forms", "listed", "value_read"]
 
+_ONCE = "backward is marked once_differentiable"
 _AS_READ = "as far as can be read without running it"
 
 
@@ -97,6 +98,8 @@ def derivatives(rule: Rule, pair: Pair) -> tuple[Claim, ...]:
 
 def _second(rule: Rule, pair: Pair) -> Claim:
     what: Literal["second derivative"] = "second derivative"
+    if rule.once:
+        return Claim(what, "no", _ONCE, rule.source.user_line(rule.backwards[0].line))
     final = pipeline.stages(pair, "eager")[-1].pair
     saved = final.saved
     refused = [s for s in saved if s.again == "refused"]
@@ -213,6 +216,8 @@ def _forward_mode(rule: Rule, pair: Pair) -> Claim:
     prevented = _no_transforms(rule, pair)
     if prevented:
         return Claim(what, "no", *prevented)
+    if rule.once:
+        return Claim(what, "no", _ONCE, rule.source.user_line(rule.backwards[0].line))
     bent = not_linear(pair.grads, [s.tree for s in pair.backward])
     if bent is not None:
         why = f"`{bent}` is not linear in the output gradient, so backward has no transpose"
