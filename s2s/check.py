@@ -210,13 +210,13 @@ def _rebinding(rule: Rule) -> Iterator[Diagnostic]:
 
 
 def _changed_captures(rule: Rule, found: tuple[Capture, ...]) -> Iterator[Diagnostic]:
+    if rule.dirty is not None:  # a class may; then it has the eager form alone
+        return
     # a global list or dict is the user's own state, and stays the same object once lifted
     names = {c.name for c in found if c.kind != "constant" or c.type == "Tensor"}
     for backward in rule.backwards:
         rebound = {n for s in walk(backward.tree) if isinstance(s, ast.Nonlocal) for n in s.names}
         roots = (names - rebound) | set(backward.params)
-        if rule.dirty is not None:  # a class may; then it has no forms but the eager one
-            roots = set(backward.params)
         types = {n: t for n, t in rule.types if n not in backward.params}
         body = [s.tree for s in backward.body]
         for node, name in changes(body, roots, types, bindings(rule.source.tree)):
@@ -231,12 +231,13 @@ def _changed_captures(rule: Rule, found: tuple[Capture, ...]) -> Iterator[Diagno
 
 
 def changed_captures(rule: Rule) -> tuple[str, ...]:
-    """What backward of a Function class changes in place of the values that forward kept."""
+    """What backward of a Function class changes in place: what forward kept, and gradients."""
     if rule.dirty is None:  # refused in the closure form
         return ()
     found = bindings(rule.source.tree)
     names = {c.name for c in captures(rule) if c.kind != "constant"}
-    types = dict(rule.types)
+    names |= {name for b in rule.backwards for name in b.params}
+    types = {n: t for n, t in rule.types if all(n not in b.params for b in rule.backwards)}
     trees = [s.tree for b in rule.backwards for s in b.body]
     return tuple(dict.fromkeys(name for _, name in changes(trees, names, types, found)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import functools
 import os
+import sys
 import textwrap
 import types
 import warnings
@@ -102,8 +103,8 @@ def from_function(cls: type[torch.autograd.Function], name: str = "") -> Any:
     user wrote. Arguments are those of ``cls.apply``. ``cls`` is left as it is, and need not be in
     use any more: second derivatives, which a class that saves intermediates gets wrong, are right.
 
-    ``name`` is the function's, by default the class's in lower case. It pickles where it is bound
-    to that name in the module of the class. A ``jvp`` or ``vmap`` of the class is not read: both
+    ``name`` is the function's, by default the class's in lower case. It pickles if it is bound to
+    that name in the module that calls this. A ``jvp`` or ``vmap`` of the class is not read: both
     are derived from backward.
 
     Raises TransformError, a SyntaxError, with every use of ctx that has no closure form.
@@ -117,6 +118,7 @@ def from_function(cls: type[torch.autograd.Function], name: str = "") -> Any:
     made = closure(found, name)
     source = spliced(found, made)
     prepared = Prepared(lambda: _rule(source))
+    module = sys._getframe(1).f_globals.get("__name__", cls.__module__)
     forward = function_of(cls.forward)
     cells: dict[str, types.CellType] = {}
     for key in ("forward", "setup_context", "backward"):
@@ -125,7 +127,7 @@ def from_function(cls: type[torch.autograd.Function], name: str = "") -> Any:
             cells |= dict(zip(method.__code__.co_freevars, method.__closure__ or ()))
     defaults = (forward.__defaults__, forward.__kwdefaults__)
     compiled = Compiled(prepared, forward.__globals__, cells, defaults)
-    function = _finished(compiled, _Looks(made.name, source.qualname, cls, forward))
+    function = _finished(compiled, _Looks(made.name, source.qualname, module, cls, forward))
     function.__dict__["__s2s_closure__"] = functools.partial(_closure_text, prepared, made)
     return function
 
@@ -155,11 +157,11 @@ class _Looks:
     """The name, docstring and annotations of a function made from a class."""
 
     def __init__(
-        self, name: str, qualname: str, cls: type[Any], forward: types.FunctionType
+        self, name: str, qualname: str, module: str, cls: type[Any], forward: types.FunctionType
     ) -> None:
         self.__name__ = name
         self.__qualname__ = qualname
-        self.__module__ = cls.__module__
+        self.__module__ = module
         self.__doc__ = cls.__doc__
         names = forward.__code__.co_varnames[: forward.__code__.co_argcount]
         self.__annotations__ = {

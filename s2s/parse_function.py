@@ -35,8 +35,7 @@ from .classes.rewrite import backward_body, forward_body
 from .errors import TransformError, diagnostic
 from .ir import Diagnostic, Rule, Source, Span, lines_of, replace
 from .names import fresh, reads, returns_in, walk, writes
-from .parse import falls_through, parse
-from .sharing import changes
+from .parse import falls_through
 from .source import bindings, functions_in, parse_text
 from .syntax import code, renamed
 from .vocabulary import SCRIPT_BUILTINS
@@ -64,22 +63,6 @@ def closure(cls: FunctionClass, name: str = "") -> Closure:
     ``name`` is the function's, by default made of the class's. Raises TransformError with every use
     of ctx that has no closure form.
     """
-    made = _closure(cls, name, frozenset())
-    changed = _changed_tensors(parse(spliced(cls, made)))
-    return _closure(cls, name, changed) if changed else made
-
-
-def _changed_tensors(rule: Rule) -> frozenset[str]:
-    """Output gradients that backward changes in place: it gets copies of them."""
-    (backward,) = rule.backwards
-    found = bindings(rule.source.tree)
-    roots = set(backward.params)
-    types = {n: t for n, t in rule.types if n not in backward.params}
-    body = [s.tree for s in backward.body]
-    return frozenset(name for _, name in changes(body, roots, types, found))
-
-
-def _closure(cls: FunctionClass, name: str, copied: frozenset[str]) -> Closure:
     forward, backward = _parts(cls)
     name = name or function_name(cls)
     outside = _module_names(cls)
@@ -92,7 +75,7 @@ def _closure(cls: FunctionClass, name: str, copied: frozenset[str]) -> Closure:
     torch = _torch(cls)
     body = forward_body(forward, made, s2s, torch)
     rest = backward_body(backward, made, s2s, torch)
-    inner = _nested(cls, backward, forward, made, rest, copied)
+    inner = _nested(cls, backward, forward, made, rest)
     returns = _Return(cls, backward, made, s2s, _taken(forward, backward, made))
     body = _with_backward(body, inner, returns)
     if returns.problems:
@@ -230,7 +213,6 @@ def _nested(
     forward: Part,
     made: Plan,
     body: Sequence[cst.BaseStatement],
-    copied: frozenset[str],
 ) -> cst.FunctionDef:
     """``def backward(grads):`` with the statements of the class's backward."""
     torch = _torch(cls)
@@ -251,7 +233,6 @@ def _nested(
         star_arg=star.with_changes(annotation=None) if isinstance(star, cst.Param) else star,
     )
     statements = [_counted(cls, forward, statement) for statement in body]
-    statements = _with_copies(statements, copied, {p.name.value for p in kept}, backward)
     statements = _ended(cls, statements, len(forward.params))
     if backward.grad:  # @torch.enable_grad()
         block = cst.IndentedBlock(statements)
@@ -267,34 +248,6 @@ def _nested(
     )
 
 
-def _with_copies(
-    body: list[cst.BaseStatement],
-    copied: frozenset[str],
-    grads: set[str],
-    backward: Part,
-) -> list[cst.BaseStatement]:
-    """``grad = grad.clone()`` first: autograd and a second backward need the value as it was."""
-    if not copied:
-        return body
-    taken = _names_of(backward) | set(copied)
-    names = {n: n if n in grads else fresh(f"{n}_copy", taken) for n in sorted(copied)}
-    lines = [cst.parse_statement(f"{new} = {old}.clone()") for old, new in names.items()]
-    star = backward.node.params.star_arg
-    if isinstance(star, cst.Param):
-        every = star.name.value
-        own = [n for n in names if n.startswith(f"{every}_") and n not in grads]
-        if own:
-            names = {o: n for o, n in names.items() if o not in own}
-            text = f"{every} = tuple(None if g is None else g.clone() for g in {every})"
-            lines = [cst.parse_statement(f"{n} = {o}.clone()") for o, n in names.items()]
-            lines.append(cst.parse_statement(text))
-    inner = cst.IndentedBlock(body)
-    renamed_body = renamed(inner, {o: n for o, n in names.items() if o != n})
-    assert isinstance(renamed_body, cst.IndentedBlock)
-    rest = [s for s in renamed_body.body if isinstance(s, cst.BaseStatement)]
-    return [*[s for s in lines if isinstance(s, cst.BaseStatement)], *rest]
-
-
 def _ended(
     cls: FunctionClass, body: list[cst.BaseStatement], inputs: int
 ) -> list[cst.BaseStatement]:
@@ -308,11 +261,6 @@ def _ended(
     last = cst.parse_statement(text)
     assert isinstance(last, cst.BaseStatement)
     return [*body, last]
-
-
-def _names_of(part: Part) -> set[str]:
-    names = {n.id for n in walk(part.tree) if isinstance(n, ast.Name)}
-    return names | {n.arg for n in walk(part.tree) if isinstance(n, ast.arg)}
 
 
 class _Count(cst.CSTTransformer):

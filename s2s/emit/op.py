@@ -140,12 +140,14 @@ def _apart(pair: Pair, output: cst.BaseExpression) -> cst.BaseExpression:
     types = {p.name: p.type for p in pair.params}
     if name in types and not bound and name not in pair.dirty:
         if types[name] in ("Tensor", "IntTensor"):
-            return cst.parse_expression(f"{name}.view_as({name})")
+            return cst.parse_expression(f"{name}.detach()")
+    if name in pair.dirty and types.get(name) in ("Tensor", "IntTensor"):
+        return cst.parse_expression(f"{name}.detach() if {name}.requires_grad else {name}")
     copies = [_copied(tree) for tree in bound]
     inputs = [c for c in copies if c in types and c not in pair.dirty]
     if name not in pair.dirty and inputs:
         test = " or ".join(f"{name} is {c}" for c in dict.fromkeys(inputs))
-        return cst.parse_expression(f"{name}.view_as({name}) if {test} else {name}")
+        return cst.parse_expression(f"{name}.detach() if {test} else {name}")
     return output
 
 

@@ -20,7 +20,7 @@ from ..captures import is_data_global
 from ..effects import aliases, doing, nested_functions, slice_for, touched, without_grad
 from ..infer import Bindings
 from ..ir import Pair, Saved, Stmt, replace
-from ..names import fresh, reads, same_scope, writes
+from ..names import fresh, is_none, reads, same_scope, writes
 from ..source import bindings
 from ..syntax import code, from_node, make
 from .lift_backward import keep_for
@@ -118,15 +118,36 @@ def _intermediates(pair: Pair, plain_too: bool) -> list[Saved]:
     """Saved values that forward computes and does not return."""
     bound = {n for s in pair.forward for n in writes(s.tree)}
     outputs = {o.name for o in pair.outputs}
+    given = set() if plain_too else _inputs_or_none(pair)
     return [
         s
         for s in pair.saved
         if s.name in bound
         and s.name not in outputs
+        and s.name not in given
         and s.name != pair.branch
         and s.again == "as is"
         and (plain_too or s.keep != "plain" or s.type == "object")  # an object may hold tensors
     ]
+
+
+def _inputs_or_none(pair: Pair) -> set[str]:
+    """``kept = x if c else None``: the input itself, which autograd reconnects."""
+    inputs = set(pair.arguments) - rebound(pair)
+    found: dict[str, list[ast.stmt]] = {}
+    for statement in pair.forward:
+        for name in writes(statement.tree):
+            found.setdefault(name, []).append(statement.tree)
+    return {name for name, trees in found.items() if _gives_input(trees, inputs)}
+
+
+def _gives_input(trees: Sequence[ast.stmt], inputs: set[str]) -> bool:
+    tree, *others = trees
+    if others or not isinstance(tree, ast.Assign) or not isinstance(tree.targets[0], ast.Name):
+        return False
+    value = tree.value
+    ends = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+    return all(is_none(e) or isinstance(e, ast.Name) and e.id in inputs for e in ends)
 
 
 class _Plan:
