@@ -596,3 +596,25 @@ def test_an_input_by_another_name_in_one_branch() -> None:
     assert torch.equal(torch.func.grad(lambda x: input_or_noise(x, 0).sum())(x), 7 * x)
     tangent = torch.func.jvp(lambda x: input_or_noise(x, 0), (x,), (torch.ones_like(x),))[1]
     assert torch.equal(tangent, 7 * x)
+
+
+def same(x, _n):
+    """An input that comes back as it is."""
+
+    def backward(grad_out):
+        return 7 * grad_out, None
+
+    return x, backward
+
+
+@pytest.mark.parametrize("decorate", [s2s.autograd_script, s2s.autograd_function])
+@pytest.mark.parametrize("asked", [True, False])
+def test_an_input_without_a_gradient_comes_back_as_another_tensor(
+    decorate: Any, asked: bool
+) -> None:
+    x = torch.ones(3, requires_grad=asked)
+    with torch.no_grad():
+        y = decorate(same)(x, 1)
+    assert y is not x and not y.requires_grad and y.data_ptr() == x.data_ptr()
+    y.requires_grad_()
+    assert x.requires_grad == asked
