@@ -12,6 +12,7 @@ import click
 
 from . import __version__
 from .commands.check import check
+from .commands.convert import convert
 from .commands.diff import diff
 from .commands.dump import dump
 from .commands.explain import explain
@@ -37,12 +38,13 @@ def commands() -> None:
       s2s explain model.py       what each function keeps, and what holds of its gradient
       s2s diff main -- src       what a change does to the generated code
       s2s report src -o review   pages to read source and generated code side by side
+      s2s convert ops.py --diff  autograd.Function classes as functions with a nested backward
       s2s explain-code S2S202    what a code means, with an example
       s2s tutorial               from a function to a compiled model, in five minutes
     """
 
 
-for command in (dump, check, diff, explain, report, explain_code, tutorial):
+for command in (dump, check, diff, explain, report, convert, explain_code, tutorial):
     commands.add_command(command)
 
 

@@ -80,11 +80,22 @@ def closure(cls: FunctionClass, name: str = "") -> Closure:
     body = _with_backward(body, inner, returns)
     if returns.problems:
         raise TransformError(returns.problems)
-    text = code(_function(cls, forward, made, name, s2s, body))
-    indent = " " * cls.node.col_offset
-    text = "\n".join(indent + row if row.strip() else "" for row in text.strip("\n").split("\n"))
-    text, lines = unmarked(text)
+    text, lines = unmarked(_placed(cls, _function(cls, forward, made, name, s2s, body)))
     return Closure(cls, name, text, lines, made.dirty)
+
+
+def _placed(cls: FunctionClass, function: cst.FunctionDef) -> str:
+    """The text of the function where the class stands, with the file's own indentation."""
+    rows = lines_of(cls.text)
+    before = rows[cls.node.lineno - 1][: cls.node.col_offset]
+    within = rows[cls.node.body[-1].lineno - 1]
+    unit = within[: len(within) - len(within.lstrip())].removeprefix(before)
+    if cls.node.body[-1].lineno == cls.node.lineno or not unit:
+        unit = "    "
+    if not before:
+        return cst.Module([function], default_indent=unit).code.strip("\n")
+    nested = cst.If(cst.Name("True"), cst.IndentedBlock([function], indent=before))
+    return cst.Module([nested], default_indent=unit).code.partition("\n")[2].strip("\n")
 
 
 def _parts(cls: FunctionClass) -> tuple[Part, Part]:
@@ -449,7 +460,7 @@ def _function(
         assert isinstance(changed, cst.Parameters)
         renamed_params = changed
     text = ast.get_docstring(cls.node, clean=False)
-    if text and not _has_docstring(body):
+    if text:  # one of forward's own follows as a statement, and says what it said
         body = [*_docstring(cls), *body]
     options = f"(cast_inputs={forward.cast})" if forward.cast else ""
     decorators = [cst.Decorator(cst.parse_expression(f"{s2s}.autograd_script{options}"))]
@@ -470,23 +481,12 @@ def _parsed(text: str) -> cst.BaseStatement:
     return node
 
 
-def _has_docstring(body: Sequence[cst.BaseStatement]) -> bool:
-    first = body[0] if body else None
-    if not isinstance(first, cst.SimpleStatementLine) or not first.body:
-        return False
-    small = first.body[0]
-    return isinstance(small, cst.Expr) and isinstance(
-        small.value, (cst.SimpleString, cst.ConcatenatedString)
-    )
-
-
 def _docstring(cls: FunctionClass) -> list[cst.BaseStatement]:
     """The class's own, as it is written."""
     node = cls.node.body[0]
     rows = lines_of(cls.text)[node.lineno - 1 : node.end_lineno]
-    indent = len(rows[0]) - len(rows[0].lstrip())
-    text = "\n".join(row[indent:] if row[:indent].isspace() else row for row in rows)
-    return [cst.parse_statement(text)]
+    text = "\n".join([rows[0].lstrip(), *rows[1:]])
+    return [_parsed(text)]
 
 
 # --- into the file --------------------------------------------------------------------------

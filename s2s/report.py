@@ -124,10 +124,11 @@ def print_coloured(text: str) -> None:
     Console(soft_wrap=True, highlight=False).print(syntax.highlight(text), end="")
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that nobody ever sees half of it. Raises OSError."""
+def write_whole(path: Path, text: str | bytes) -> None:
+    """Write a file so that nobody ever sees half of it; text as UTF-8. Raises OSError."""
+    content = text.encode() if isinstance(text, str) else text
     if path.exists() and not path.is_file() and not path.is_dir():  # /dev/stdout, a pipe
-        path.write_text(text, "utf-8")
+        path.write_bytes(content)
         return
     real = Path(os.path.realpath(path))  # a link stays one
     mask = os.umask(0)
@@ -135,8 +136,8 @@ def write_whole(path: Path, text: str) -> None:
     mode = real.stat().st_mode & 0o777 if real.exists() else 0o666 & ~mask
     handle, temporary = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
     try:
-        with open(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with open(handle, "wb") as file:
+            file.write(content)
         os.chmod(temporary, mode)
         os.replace(temporary, real)
     except BaseException:

@@ -38,7 +38,7 @@ LAYERS = (
     ("emit",),
     ("tracebacks",),
     ("pipeline", "interface", "load", "passes.example"),
-    ("plan", "generated", "prepare"),
+    ("plan", "generated", "prepare", "convert"),
     ("review",),
     ("pages",),
     ("reference", "operator", "scripted", "inductor", "runtime"),

@@ -153,7 +153,7 @@ def finish(
     sys.exit(1 if problems else 0)
 
 
-def write(path: Path, text: str, inputs: Sequence[Path]) -> None:
+def write(path: Path, text: str | bytes, inputs: Sequence[Path]) -> None:
     from ..report import write_whole
 
     if path.exists() and any(path.samefile(one) for one in inputs):

@@ -1,0 +1,170 @@
+"""Where the names of a file are bound and used, by CPython's own scoping (``symtable``)."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import symtable
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+__all__ = ["Mention", "home_of", "mentions"]
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_COMPREHENSIONS = {
+    ast.ListComp: "listcomp",
+    ast.SetComp: "setcomp",
+    ast.DictComp: "dictcomp",
+    ast.GeneratorExp: "genexpr",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A name at one place: what binds or reads it, what is around that, and whose name it is."""
+
+    name: str
+    node: ast.AST
+    parents: tuple[ast.AST, ...]  # the innermost last
+    home: int  # the scope whose name it is, as `home_of` gives it
+    binds: bool
+    scope: ast.AST  # the function, class or module that it stands in
+
+
+@functools.lru_cache(maxsize=16)
+def mentions(text: str, tree: ast.Module) -> tuple[Mention, ...]:
+    """Every mention of every name of a file, in the order of the tree.
+
+    >>> found = mentions("a = 1\\nf = lambda a: a", ast.parse("a = 1\\nf = lambda a: a"))
+    >>> [(m.name, m.binds, m.home == found[0].home) for m in found]
+    [('a', True, True), ('f', True, True), ('a', True, False), ('a', False, False)]
+    """
+    table = symtable.symtable(text, "<file>", "exec")
+    return tuple(_Walk().visit(tree, (tree,), (table,), tree))
+
+
+def home_of(text: str, tree: ast.Module, statement: ast.AST) -> int:
+    """The scope that a def or class statement binds its name in."""
+    return next(m.home for m in mentions(text, tree) if m.binds and m.node is statement)
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.seen: set[int] = set()
+
+    def visit(
+        self,
+        node: ast.AST,
+        parents: tuple[ast.AST, ...],
+        tables: tuple[symtable.SymbolTable, ...],
+        scope: ast.AST,
+    ) -> Iterator[Mention]:
+        """The mentions below ``node``, which has been dealt with itself."""
+        for child in ast.iter_child_nodes(node):
+            yield from self.one(child, parents, tables, scope)
+
+    def one(
+        self,
+        node: ast.AST,
+        parents: tuple[ast.AST, ...],
+        tables: tuple[symtable.SymbolTable, ...],
+        scope: ast.AST,
+    ) -> Iterator[Mention]:
+        for name, binds in _named(node):
+            yield Mention(name, node, parents, _owner(tables, name), binds, scope)
+        inside = (*parents, node)
+        if isinstance(node, _SCOPES):
+            outer, inner = _apart(node)
+            for child in outer:
+                yield from self.one(child, inside, tables, scope)
+            deeper = (*tables, self.table(tables[-1], node))
+            for child in inner:
+                yield from self.one(child, inside, deeper, node)
+        elif type(node) in _COMPREHENSIONS:
+            first, *rest = node.generators  # type: ignore[attr-defined]
+            yield from self.one(first.iter, inside, tables, scope)
+            deeper = (*tables, self.table(tables[-1], node))
+            parts = [first.target, *first.ifs, *rest]
+            parts += [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]  # type: ignore[attr-defined]
+            for child in parts:
+                yield from self.one(child, inside, deeper, scope)
+        else:
+            yield from self.visit(node, inside, tables, scope)
+
+    def table(self, table: symtable.SymbolTable, node: ast.AST) -> symtable.SymbolTable:
+        """The scope of a node: those of one name on one line come in the order of the text."""
+        name = getattr(node, "name", None) or _COMPREHENSIONS.get(type(node), "lambda")
+        for child in _inside(table):
+            if child.get_id() in self.seen or child.get_name() != name:
+                continue
+            if child.get_lineno() == getattr(node, "lineno", 0):
+                self.seen.add(child.get_id())
+                return child
+        raise LookupError(f"no scope of {name} in {table.get_name()}")
+
+
+def _inside(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+    """Inner scopes, through those of type parameters."""
+    for child in table.get_children():
+        if child.get_type() in ("function", "class"):
+            yield child
+        else:
+            yield from _inside(child)
+
+
+def _apart(node: ast.AST) -> tuple[list[ast.AST], list[ast.AST]]:
+    """What of a def, class or lambda is evaluated outside its scope, and what inside."""
+    if isinstance(node, ast.ClassDef):
+        return [*node.decorator_list, *node.bases, *node.keywords], list(node.body)
+    assert isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+    arguments = node.args
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    every += [a for a in (arguments.vararg, arguments.kwarg) if a is not None]
+    outer: list[ast.AST] = [*arguments.defaults, *(d for d in arguments.kw_defaults if d)]
+    outer += [a.annotation for a in every if a.annotation is not None]
+    names: list[ast.AST] = [ast.copy_location(ast.arg(a.arg), a) for a in every]
+    if isinstance(node, ast.Lambda):
+        return outer, [*names, node.body]
+    outer += [*node.decorator_list, *([node.returns] if node.returns else [])]
+    return outer, [*names, *node.body]
+
+
+def _named(node: ast.AST) -> list[tuple[str, bool]]:
+    """The names that a node itself mentions, and whether it binds them."""
+    if isinstance(node, ast.Name):
+        return [(node.id, not isinstance(node.ctx, ast.Load))]
+    if isinstance(node, ast.arg):
+        return [(node.arg, True)]
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return [(node.name, True)]
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return [(a.asname or a.name.split(".")[0], True) for a in node.names]
+    if isinstance(node, (ast.Global, ast.Nonlocal)):
+        return [(name, False) for name in node.names]
+    name = getattr(node, "name", None) or getattr(node, "rest", None)
+    if isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping)):
+        return [(name, True)] if name else []
+    return []
+
+
+def _owner(tables: tuple[symtable.SymbolTable, ...], name: str) -> int:
+    """The scope that a name in the innermost of some scopes belongs to."""
+    module = tables[0].get_id()
+    if len(tables) == 1:
+        return module
+    try:
+        symbol = tables[-1].lookup(name)
+    except KeyError:  # a private name of a class, or one that Python added
+        return module
+    if symbol.is_free():
+        for table in reversed(tables[:-1]):
+            if table.get_type() != "function":
+                continue
+            try:
+                outer = table.lookup(name)
+            except KeyError:
+                continue
+            if outer.is_local() and not outer.is_free():
+                return table.get_id()
+        return module
+    return module if symbol.is_global() else tables[-1].get_id()
