@@ -606,7 +606,7 @@ def _judge(
             verdict.both_wrong.append(name)
     elif kind == IN_PLACE and right:
         verdict.mended.append(name)
-    else:
+    elif not _difference(theirs, _attempt(way, original)):  # or it is never twice the same
         verdict.differs(kind, f"{name}: {difference}")
 
 

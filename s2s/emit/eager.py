@@ -258,10 +258,11 @@ def _views_of_outputs(pair: Pair) -> dict[str, list[str]]:
     itself."""
     outputs = [o.name for o in pair.outputs if o.name]
     shared = aliases(s.tree for s in pair.forward)
+    copied = _names_of_inputs(pair)
     found: dict[str, list[str]] = {}
     for s in pair.saved:
         near = [name for name in outputs if name in shared.get(s.name, ())]
-        plain = s.name not in {*outputs, *pair.arguments, *input_aliases(pair)}
+        plain = s.name not in {*outputs, *pair.arguments, *input_aliases(pair), *copied}
         if near and plain and not s.type.startswith("Optional"):
             if s.again in ("as is", "recomputed"):
                 found[s.name] = near if s.name in perhaps_outputs(pair) else []
@@ -275,6 +276,18 @@ def _unlinked(value: str, outputs: Sequence[str]) -> str:
         return f"{value}.detach()"
     same = " or ".join(f"{value} is {name}" for name in outputs)
     return f"{value} if {same} else {value}.detach()"
+
+
+def _names_of_inputs(pair: Pair) -> frozenset[str]:
+    """``kept = x`` where neither is bound again: the input itself, which the graph knows."""
+    bound = [name for s in pair.forward for name in writes(s.tree)]
+    found = set()
+    for tree in (s.tree for s in pair.forward):
+        if isinstance(tree, ast.Assign) and isinstance(tree.value, ast.Name):
+            names = [t.id for t in tree.targets if isinstance(t, ast.Name)]
+            if tree.value.id in pair.arguments and tree.value.id not in bound:
+                found |= {name for name in names if bound.count(name) == 1}
+    return frozenset(found)
 
 
 def input_aliases(pair: Pair) -> dict[str, str]:
