@@ -33,6 +33,7 @@ __all__ = [
     "module_name",
     "parse_text",
     "same_code",
+    "text_in",
     "text_of",
 ]
 
@@ -126,11 +127,26 @@ def from_file(
     parsed.
     """
     file = shown or str(path)
+    text = text_in(path, text, shown)
+    tree = parse_text(text)
+    return tuple(
+        Source(text, file, module, _qualname(function, enclosing), tree, function, enclosing)
+        for function, enclosing in functions_in(tree)
+        if any(decorated(d, tree) for d in function.decorator_list)
+    )
+
+
+def text_in(path: Path, text: str | bytes | None = None, shown: str = "") -> str:
+    """The text of a file that can be parsed, with ``\\n`` at the end of each line.
+
+    Raises TransformError (S2S215), as ``from_file``.
+    """
+    file = shown or str(path)
     try:
         text = path.read_bytes() if text is None else text
         text = _decoded(text) if isinstance(text, bytes) else text
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-        tree = parse_text(text)
+        parse_text(text)
     except SyntaxError as error:
         span = Span(file, error.lineno or 1, error.offset or 1, (error.text or "").rstrip("\n"))
         raise TransformError([_not_python(span, error.msg)]) from None
@@ -140,11 +156,7 @@ def from_file(
     except (ValueError, RecursionError, MemoryError, OSError) as error:
         why = str(error) or f"too deeply nested ({type(error).__name__})"
         raise TransformError([_not_python(Span(file, 1), why)]) from None
-    return tuple(
-        Source(text, file, module, _qualname(function, enclosing), tree, function, enclosing)
-        for function, enclosing in functions_in(tree)
-        if any(decorated(d, tree) for d in function.decorator_list)
-    )
+    return text
 
 
 def _decoded(content: bytes) -> str:

@@ -273,3 +273,14 @@ def test_nothing_is_imported(tmp_path: Path) -> None:
     code += "assert 'torch' not in sys.modules"
     done: Any = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_other_commands_take_a_class_by_its_name(tmp_path: Path) -> None:
+    path = written(tmp_path, SWISH)
+    done = CliRunner().invoke(commands, ["dump", f"{path}:Swish"])
+    assert done.exit_code == 0 and "class " in done.stdout and "g * 7 * " in done.stdout
+    done = CliRunner().invoke(commands, ["explain", f"{path}:Swish"])
+    assert done.exit_code == 0 and f"{path}:10" in done.stdout.replace("\n", "")
+    broken = written(tmp_path, SWISH.replace("s = torch", "keep(ctx); s = torch"), "broken.py")
+    done = CliRunner().invoke(commands, ["dump", f"{broken}:Swish"])
+    assert done.exit_code == 1 and f"{broken}:15:" in done.stderr

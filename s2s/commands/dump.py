@@ -69,6 +69,7 @@ def dump(
     PATH_OR_MODULE is a .py file or the name of a module, which is found and not imported. NAME is
     a function in it, with as much of its qualified name as tells it from others. Without NAME:
     every function under autograd_script, or for a package, every one that its modules give it.
+    NAME may be an autograd.Function class too: it is compiled as s2s.from_function does.
 
     \b
     The forms:

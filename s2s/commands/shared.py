@@ -59,9 +59,35 @@ def find_functions(where: Target, problems: list[Diagnostic]) -> tuple[Source, .
 
     try:
         with collecting(problems, Span(str(where.module.path), 1)):
-            return locate.functions(where)
+            return _from_class(where) or locate.functions(where)
     except locate.LocateError as error:
         raise (NoSuchThing if where.name else click.ClickException)(str(error)) from None
+    return ()
+
+
+def _from_class(where: Target) -> tuple[Source, ...]:
+    """The closure form of an autograd.Function class that is named; its places are the class's.
+
+    Raises TransformError where the class has none.
+    """
+    if not where.name:
+        return ()
+    from ..classes.find import classes_in
+    from ..parse import parse
+    from ..parse_function import closure, marked_right, spliced
+    from ..source import parse_text, text_in
+
+    text = text_in(where.module.path)
+    tree = parse_text(text)
+    classes = classes_in(text, str(where.module.path), where.module.name, tree)
+    for cls in classes:
+        if where.name in (cls.qualname, cls.name):
+            made = closure(cls)
+            source = spliced(cls, made)
+            wrong = marked_right(parse(source), made)
+            if wrong:
+                raise TransformError(wrong)
+            return (source,)
     return ()
 
 
