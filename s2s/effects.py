@@ -269,7 +269,10 @@ def touched(
         function = nested.get(node.func.id) or (binding.function if binding else None)
         if function is not None:
             rest = {name: f for name, f in nested.items() if f is not function}
-            found |= _touched_by(function, node, bindings, rest)
+            known = bindings
+            if binding is not None and binding.function is function:  # it may call itself
+                known = {name: b for name, b in bindings.items() if b.function is not function}
+            found |= _touched_by(function, node, known, rest)
         elif not sure and isinstance(statement, ast.Expr) and node is statement.value:
             if origin(node.func, bindings) is None or binding is not None:
                 found |= {name for a in node.args for name in may_share(a)}

@@ -284,3 +284,23 @@ def test_other_commands_take_a_class_by_its_name(tmp_path: Path) -> None:
     broken = written(tmp_path, SWISH.replace("s = torch", "keep(ctx); s = torch"), "broken.py")
     done = CliRunner().invoke(commands, ["dump", f"{broken}:Swish"])
     assert done.exit_code == 1 and f"{broken}:15:" in done.stderr
+
+
+def test_functions_of_the_file_may_call_themselves_and_each_other(tmp_path: Path) -> None:
+    helpers = """
+
+def even(x, n):
+    return x if n <= 0 else odd(x, n - 1)
+
+
+def odd(x, n):
+    return -even(x, n - 1)
+"""
+    text = SWISH.replace("x * s\n", "even(x, 2) * s\n").replace(
+        "\n\n# about", f"{helpers}\n\n# about"
+    )
+    path = written(tmp_path, text)
+    before = gradients(loaded(path))
+    assert run(path, "--in-place").exit_code == 0
+    for one, other in zip(before, gradients(loaded(path)), strict=True):
+        torch.testing.assert_close(one, other)
