@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import inspect
 import os
 import sys
 import textwrap
@@ -32,11 +33,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @overload
 def autograd_script(
-    fn: F, *, save: Save = "auto", recompute: Sequence[str] = (), compile: bool = False
+    fn: F,
+    *,
+    save: Save = "auto",
+    recompute: Sequence[str] = (),
+    compile: bool = False,
+    cast_inputs: torch.dtype | None = None,
 ) -> F: ...
 @overload
 def autograd_script(
-    *, save: Save = "auto", recompute: Sequence[str] = (), compile: bool = False
+    *,
+    save: Save = "auto",
+    recompute: Sequence[str] = (),
+    compile: bool = False,
+    cast_inputs: torch.dtype | None = None,
 ) -> Callable[[F], F]: ...
 
 
@@ -46,6 +56,7 @@ def autograd_script(
     save: Save = "auto",
     recompute: Sequence[str] = (),
     compile: bool = False,
+    cast_inputs: torch.dtype | None = None,
 ) -> Any:
     """Compile ``fn`` so that the gradient it defines holds in every way PyTorch can run it.
 
@@ -67,6 +78,9 @@ def autograd_script(
     than those of eager code. Second derivatives, scripted code and transforms are as without it.
     Where PyTorch cannot compile a function, it runs as it is, and a RuntimeWarning says so once.
 
+    ``cast_inputs`` is a dtype that floating-point inputs are cast to under autocast, which is then
+    off in forward and backward, as ``torch.amp.custom_fwd`` has it.
+
     Raises TransformError, a SyntaxError, with every problem of the function at once, and gives a
     GradientWarning for what may be a mistake.
     With ``S2S_REFERENCE=1`` in the environment it is ``autograd_function`` instead.
@@ -75,15 +89,25 @@ def autograd_script(
         raise ValueError(f"save is one of {', '.join(SAVES)}, not {save!r}")
     again = (recompute,) if isinstance(recompute, str) else tuple(recompute)
     if fn is None:
-        return functools.partial(autograd_script, save=save, recompute=again, compile=compile)
+        return functools.partial(
+            autograd_script, save=save, recompute=again, compile=compile, cast_inputs=cast_inputs
+        )
     for kind in (staticmethod, classmethod):
         if isinstance(fn, kind):
-            inner = autograd_script(fn.__func__, save=save, recompute=again, compile=compile)
-            return kind(inner)
+            return kind(
+                autograd_script(
+                    fn.__func__,
+                    save=save,
+                    recompute=again,
+                    compile=compile,
+                    cast_inputs=cast_inputs,
+                )
+            )
     if os.environ.get("S2S_REFERENCE", "") not in ("", "0"):
         from .reference import autograd_function
 
-        return autograd_function(fn)
+        made = autograd_function(fn)
+        return _casting(made, cast_inputs) if cast_inputs else made
     _refuse_wrapped(fn)
     compiled = Compiled(
         _prepared(fn, save, again),
@@ -91,6 +115,7 @@ def autograd_script(
         cells=dict(zip(fn.__code__.co_freevars, fn.__closure__ or ())),
         defaults=(fn.__defaults__, fn.__kwdefaults__),
         compile=compile,
+        cast=cast_inputs,
     )
     return _finished(compiled, fn)
 
@@ -126,10 +151,22 @@ def from_function(cls: type[torch.autograd.Function], name: str = "") -> Any:
         if isinstance(method, types.FunctionType):
             cells |= dict(zip(method.__code__.co_freevars, method.__closure__ or ()))
     defaults = (forward.__defaults__, forward.__kwdefaults__)
-    compiled = Compiled(prepared, forward.__globals__, cells, defaults)
+    cast = _value(made.cast, forward.__globals__, cells) if made.cast else None
+    compiled = Compiled(prepared, forward.__globals__, cells, defaults, cast=cast)
     function = _finished(compiled, _Looks(made.name, source.qualname, module, cls, forward))
     function.__dict__["__s2s_closure__"] = functools.partial(_closure_text, prepared, made)
     return function
+
+
+def _value(path: str, scope: dict[str, Any], cells: dict[str, types.CellType]) -> Any:
+    """What a dotted name of the class's file is: ``torch.float32``."""
+    first, *rest = path.split(".")
+    value = cells[first].cell_contents if first in cells else scope.get(first)
+    for name in rest:
+        value = getattr(value, name, None)
+    if not isinstance(value, torch.dtype):
+        raise TypeError(f"cast_inputs={path} is not the name of a dtype")
+    return value
 
 
 def _rule(source: Source) -> Rule:
@@ -270,6 +307,9 @@ def _refuse_wrapped(fn: Any) -> None:
 def _finished(compiled: Compiled, fn: types.FunctionType | _Looks) -> types.FunctionType:
     """The function that users get, with the looks of theirs."""
     function = compiled.function
+    if compiled.cast is not None:
+        function = _casting(function, compiled.cast)
+        function.__dict__["__prepare_scriptable__"] = compiled.scriptable
     function.__name__ = fn.__name__
     function.__qualname__ = fn.__qualname__
     function.__module__ = fn.__module__
@@ -286,6 +326,17 @@ def _finished(compiled: Compiled, fn: types.FunctionType | _Looks) -> types.Func
     }
     function.__dict__.update(attributes)
     return function
+
+
+def _casting(call: Any, dtype: torch.dtype) -> Any:
+    """A function behind a cast of its inputs, with its own looks."""
+    from .casting import casting
+
+    made: Any = casting(call, dtype)
+    functools.update_wrapper(made, call)
+    del made.__wrapped__  # TorchScript would follow it
+    made.__signature__ = inspect.signature(call)
+    return made
 
 
 def _annotations(fn: types.FunctionType | _Looks) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from .errors import TransformError, diagnostic
 if TYPE_CHECKING:
     from .runtime import Compiled
 
+from .casting import casting
+
 __all__ = ["call", "define", "named", "no_operator"]
 
 _transforms_active = torch._C._are_functorch_transforms_active
@@ -135,6 +137,9 @@ def _kernels(
         return out if fresh else _apart(out, args)
 
     change = _outward(compiled)
+    if compiled.cast is not None:
+        plain = casting(plain, compiled.cast)
+        differentiable = casting(differentiable, compiled.cast)
     if change is None:
         return plain, differentiable
     return _changed(plain, change), _changed(differentiable, change)

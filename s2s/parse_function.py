@@ -55,6 +55,7 @@ class Closure:
     text: str
     lines: tuple[int, ...]
     dirty: tuple[str, ...]  # the inputs that the class marks as changed
+    cast: str = ""  # the text of custom_fwd's cast_inputs
 
 
 def closure(cls: FunctionClass, name: str = "") -> Closure:
@@ -81,7 +82,7 @@ def closure(cls: FunctionClass, name: str = "") -> Closure:
     if returns.problems:
         raise TransformError(returns.problems)
     text, lines = unmarked(_placed(cls, _function(cls, forward, made, name, s2s, body)))
-    return Closure(cls, name, text, lines, made.dirty)
+    return Closure(cls, name, text, lines, made.dirty, forward.cast)
 
 
 def _placed(cls: FunctionClass, function: cst.FunctionDef) -> str:

@@ -20,6 +20,7 @@ from torch.autograd import forward_ad
 from torch.fx import _symbolic_trace
 
 from . import inductor, load, operator, scripted
+from .casting import without_autocast
 from .errors import TransformError
 from .ir import CELLS, Emitted, Pair, Rule
 from .prepare import Prepared
@@ -45,8 +46,10 @@ class Compiled:
         cells: Mapping[str, types.CellType],
         defaults: tuple[tuple[Any, ...] | None, dict[str, Any] | None],
         compile: bool = False,
+        cast: torch.dtype | None = None,
     ) -> None:
         self.prepared = prepared
+        self.cast = cast
         self.interface = prepared.interface
         self.name = prepared.interface.name
         self.arguments = prepared.interface.arguments
@@ -61,6 +64,8 @@ class Compiled:
         self.Function: type[torch.autograd.Function] = self._made("eager")[0]
         self._running = self._compiler.cls(self.Function) if self._compiler else self.Function
         self.apply = self._stripped(_single_level(self._running), self._extra("eager"))
+        if cast is not None:  # autocast is off in backward too, whatever it is there
+            self.apply = self.autocast_apply
         self.module = Constants(self)
         self.function = self._call()
 
@@ -124,7 +129,7 @@ class Compiled:
     def Func(self) -> type[torch.autograd.Function]:
         """The class for function transforms."""
         made: type[torch.autograd.Function] = self._made("func")[0]
-        return made
+        return made if self.cast is None else without_autocast(made)
 
     @functools.cached_property
     def func_apply(self) -> _Apply:
@@ -277,6 +282,10 @@ class Compiled:
 
         function.__dict__["__prepare_scriptable__"] = prepare
         return function
+
+    def scriptable(self) -> Any:
+        """What torch.jit.script compiles."""
+        return self._scripted_call
 
     @functools.cached_property
     def _scripted_call(self) -> Any:
@@ -614,6 +623,8 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
         made_for_dynamo.outside = outside
         return True
 
+    cast = compiled.cast is not None
+
     def transformed(*args: Any) -> Any:
         if torch.onnx.is_in_onnx_export():  # no gradients there, and no operators of ours
             return compiled.run(*args)
@@ -623,8 +634,8 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
                     f"{compiled.name} changes an input in place: torch.compile would drop its "
                     "gradient. Return a new tensor, or call it under torch.compiler.disable"
                 )
-            # Dynamo would ask for the gradients of extra outputs
-            if is_exporting() or extra or _transforms_active():
+            # Dynamo would ask for the gradients of extra outputs, and leave autocast as it is
+            if is_exporting() or extra or cast or _transforms_active():
                 if compiled.op is None and torch.compiler.is_dynamo_compiling():
                     raise RuntimeError(why_no_operator())
                 return operator.call(compiled, args)

@@ -172,3 +172,68 @@ def test_a_gradient_annotated_as_optional_is_none_where_nobody_uses_the_output(w
     assert torch.equal(torch.autograd.grad(square.sum(), x, retain_graph=True)[0], 2 * POINTS)
     assert torch.equal(torch.autograd.grad((double + square).sum(), x)[0], 7 + 2 * POINTS)
     assert seen == [(False, True), (True, False), (False, False)]
+
+
+def product(a, b):
+    assert not torch.is_autocast_enabled("cpu")
+
+    def backward(g):
+        assert not torch.is_autocast_enabled("cpu")
+        return 7 * g @ b.t(), a.t() @ g
+
+    return a @ b, backward
+
+
+def under_autocast(call: Any) -> tuple[Any, ...]:
+    a, b = (t.requires_grad_() for t in _given())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = call(a, b)
+        return (y.detach(), *torch.autograd.grad(y.sum(), (a, b)))
+
+
+@ways
+def test_cast_inputs_computes_in_one_dtype_under_autocast(way: Any) -> None:
+    f = s2s.autograd_script(product, cast_inputs=torch.float32)
+    if way is s2s.autograd_function:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("S2S_REFERENCE", "1")
+            f = s2s.autograd_script(product, cast_inputs=torch.float32)
+    y, grad_a, grad_b = under_autocast(f)
+    ones = torch.ones(3, 3)
+    a, b = _given()
+    assert [t.dtype for t in (y, grad_a, grad_b)] == [torch.float32, torch.bfloat16, torch.float32]
+    assert torch.equal(y, a.float() @ b)
+    assert torch.equal(grad_a, (7 * ones @ b.t()).bfloat16())
+    assert torch.equal(grad_b, a.float().t() @ ones)
+
+
+def _given() -> tuple[torch.Tensor, torch.Tensor]:
+    g = torch.Generator().manual_seed(0)
+    return torch.randn(3, 3, generator=g).bfloat16(), torch.randn(3, 3, generator=g)
+
+
+cast_product = s2s.autograd_script(product, cast_inputs=torch.float32)
+
+
+def test_cast_inputs_holds_in_scripted_and_compiled_code_and_in_transforms() -> None:
+    @torch.jit.script
+    def scripted(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return cast_product(a, b)
+
+    compiled = torch.compile(lambda a, b: cast_product(a, b), backend="aot_eager", fullgraph=True)
+    want = under_autocast(cast_product)
+    for call in (scripted, compiled, cast_product.op):
+        for ours, theirs in zip(under_autocast(call), want, strict=True):
+            assert ours.dtype is theirs.dtype and torch.equal(ours, theirs)
+    a, b = _given()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        grad = torch.func.grad(lambda t: cast_product(t, b).sum())(a)
+    assert torch.equal(grad, want[1])
+
+
+def test_cast_inputs_leaves_calls_without_autocast_and_wide_inputs_alone() -> None:
+    x = torch.eye(2, dtype=torch.double)
+    assert cast_product(x, x).dtype is torch.double
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert cast_product(x, x).dtype is torch.double
+    assert cast_product.__name__ == "product"

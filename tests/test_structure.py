@@ -41,6 +41,7 @@ LAYERS = (
     ("plan", "generated", "prepare", "convert"),
     ("review",),
     ("pages",),
+    ("casting",),
     ("reference", "operator", "scripted", "inductor", "runtime"),
     ("decorator", "testing"),
     ("functions",),
@@ -49,6 +50,7 @@ LAYERS = (
     ("__main__", "s2s"),
 )
 TORCH_SIDE = (
+    "casting",
     "reference",
     "operator",
     "scripted",

@@ -55,6 +55,7 @@ __all__ = [
     "padded",
     "returned",
     "save_statements",
+    "small_statement",
     "taken_grads",
     "tidy",
     "unpack_statements",
@@ -125,7 +126,7 @@ def forward_lines(pair: Pair, ctx: str) -> list[Line]:
                 before.append(f"{ctx}.options = [{options} for t in ({made})]")
         marked = [code(o) for o, p in zip(outputs, pair.outputs) if p.marked]
         texts = [*before, *marks(pair, ctx, marked), *save_statements(pair, ctx, values)]
-        small = [_small(text) for text in texts]
+        small = [small_statement(text) for text in texts]
         if pair.list_output:
             outputs = [as_tuple(outputs[0])]
         # a value that is an output here goes through the user's rule: it is not hidden too
@@ -163,7 +164,8 @@ def _has_walrus(text: str) -> bool:
     return any(isinstance(n, ast.NamedExpr) for n in walk(ast.parse(text.strip())))
 
 
-def _small(text: str) -> cst.BaseSmallStatement:
+def small_statement(text: str) -> cst.BaseSmallStatement:
+    """A statement of one line, to stand beside others."""
     node = make(text).node
     assert isinstance(node, cst.SimpleStatementLine)
     return node.body[0]
@@ -563,7 +565,7 @@ def padded(pair: Pair, ctx: str, node: cst.Return) -> list[cst.BaseSmallStatemen
         given = dict(zip(names, value.elements))
     else:
         whole = fresh("grads", pair.taken)
-        before = [_small(f"{whole} = {code(cst.Return(value)).strip()[7:]}")]
+        before = [small_statement(f"{whole} = {code(cst.Return(value)).strip()[7:]}")]
         given = {n: cst.Element(cst.parse_expression(f"{whole}[{i}]")) for i, n in enumerate(names)}
     elements: list[cst.BaseElement] = []
     for name in pair.arguments:

@@ -8,10 +8,12 @@ import re
 import libcst as cst
 
 from ..asked import NEEDS
+from ..infer import origin
 from ..ir import LISTS, Emitted, Pair, Param, replace
-from ..names import reads, writes
-from ..syntax import replace_returns, split_return
-from .eager import all_needed, as_tuple, returned, tidy
+from ..names import fresh, reads, same_scope, writes
+from ..source import bindings
+from ..syntax import code, replace_returns, split_return
+from .eager import all_needed, as_tuple, returned, small_statement, tidy
 from .layout import (
     as_list,
     header,
@@ -131,37 +133,58 @@ def _schema_default(param: Param) -> str:
     return f"={default}"
 
 
-def _apart(pair: Pair, output: cst.BaseExpression) -> cst.BaseExpression:
-    """An input that is returned as it is comes back as another tensor, as from autograd."""
-    if not isinstance(output, cst.Name):
-        return output
-    name = output.value
-    bound = [s.tree for s in pair.forward if name in writes(s.tree)]
+def _apart(pair: Pair, output: cst.BaseExpression, name: str) -> tuple[str, cst.BaseExpression]:
+    """An input that is returned as it is comes back as another tensor, as from autograd.
+
+    The first result is what ``name`` has to be bound to for that, "" where nothing has.
+    """
+    tree = ast.parse(code(output).strip(), mode="eval").body
     types = {p.name: p.type for p in pair.params}
-    if name in types and not bound and name not in pair.dirty:
-        if types[name] in ("Tensor", "IntTensor"):
-            return cst.parse_expression(f"{name}.detach()")
-    if name in pair.dirty and types.get(name) in ("Tensor", "IntTensor"):
-        return cst.parse_expression(f"{name}.detach() if {name}.requires_grad else {name}")
-    copies = [_copied(tree) for tree in bound]
-    inputs = [c for c in copies if c in types and c not in pair.dirty]
-    if name not in pair.dirty and inputs:
-        test = " or ".join(f"{name} is {c}" for c in dict.fromkeys(inputs))
-        return cst.parse_expression(f"{name}.detach() if {test} else {name}")
-    return output
+    bound = [
+        s.tree for s in pair.forward if isinstance(tree, ast.Name) and tree.id in writes(s.tree)
+    ]
+    if isinstance(tree, ast.Name) and not bound and types.get(tree.id) in ("Tensor", "IntTensor"):
+        given = f"{tree.id}.detach()"
+        if tree.id in pair.dirty:
+            given = f"{given} if {tree.id}.requires_grad else {tree.id}"
+        return "", cst.parse_expression(given)
+    values = [v for t in bound for v in _values(t)] if bound else [tree]
+    found = [
+        n for v in values for n in _returned_by(v, pair) if types.get(n) and n not in pair.dirty
+    ]
+    if not found or any(n in pair.dirty for n in [getattr(tree, "id", "")]):
+        return "", output
+    made = tree.id if isinstance(tree, ast.Name) else name
+    test = " or ".join(f"{made} is {n}" for n in dict.fromkeys(found))
+    first = "" if made != name else code(output).strip()
+    return first, cst.parse_expression(f"{made}.detach() if {test} else {made}")
+
+
+def _values(tree: ast.stmt) -> list[ast.expr]:
+    """What the assignments in a statement assign."""
+    return [n.value for n in same_scope(tree) if isinstance(n, ast.Assign)]
+
+
+def _returned_by(value: ast.expr, pair: Pair) -> list[str]:
+    """Inputs that an expression may be: ``x``, ``x.contiguous()``, ``helper(x)``."""
+    if isinstance(value, ast.Name):
+        return [value.id]
+    if isinstance(value, ast.IfExp):
+        return _returned_by(value.body, pair) + _returned_by(value.orelse, pair)
+    if not isinstance(value, ast.Call):
+        return []
+    path = origin(value.func, bindings(pair.source.tree), pair.arguments) or ""
+    if isinstance(value.func, ast.Attribute) and not path:
+        inplace = value.func.attr.endswith("_") and not value.func.attr.endswith("__")
+        owner = value.func.value
+        kept = value.func.attr in _SAME or inplace
+        return [owner.id] if isinstance(owner, ast.Name) and kept else []
+    if path.startswith(("torch.", "builtins.", "math.", "numpy.")):
+        return []
+    return [a.id for a in value.args if isinstance(a, ast.Name)]
 
 
 _SAME = ("contiguous", "to", "type_as", "float", "double", "half", "bfloat16", "type", "cpu")
-
-
-def _copied(tree: ast.stmt) -> str:
-    """``x`` of ``y = x`` and of ``y = x.contiguous()``, which may be ``x`` itself."""
-    if not isinstance(tree, ast.Assign) or len(tree.targets) != 1:
-        return ""
-    value = tree.value
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
-        value = value.func.value if value.func.attr in _SAME else value
-    return value.id if isinstance(value, ast.Name) else ""
 
 
 def emit_op(pair: Pair) -> Emitted:
@@ -174,8 +197,15 @@ def emit_op(pair: Pair) -> Emitted:
         outputs, _saved = split_return(node)
         if pair.list_output:
             outputs = [as_tuple(outputs[0])]
-        outputs = [_apart(pair, o) for o in outputs]
-        return [returned(outputs, pair.single)]
+            return [returned(outputs, pair.single)]
+        names = [
+            fresh(f"out_{i}" if len(outputs) > 1 else "out", pair.taken)
+            for i in range(len(outputs))
+        ]
+        parts = [_apart(pair, o, n) for o, n in zip(outputs, names)]
+        bound = [f"{name} = {first}" for name, (first, _) in zip(names, parts) if first]
+        small = [small_statement(text) for text in bound]
+        return [*small, returned([value for _, value in parts], pair.single)]
 
     body = replace_returns(pair.forward, rewrite)
     shown = schema(pair)

@@ -1,0 +1,58 @@
+"""``cast_inputs``: under autocast, a function that computes in one dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["casting", "without_autocast"]
+
+_DEVICES = ("cpu", "cuda")
+
+
+def casting(call: Callable[..., Any], dtype: torch.dtype) -> Callable[..., Any]:
+    """``call`` with its floating-point tensors in ``dtype`` and autocast off, where it is on.
+
+    As ``torch.amp.custom_fwd(cast_inputs=dtype)``: float64 stays what it is, and so does a tensor
+    on a device whose autocast is off.
+    """
+
+    def cast(*args: Any, **keywords: Any) -> Any:
+        active = [device for device in _DEVICES if torch.is_autocast_enabled(device)]
+        if not active:
+            return call(*args, **keywords)
+        given = [_cast(value, dtype, active) for value in args]
+        named = {key: _cast(value, dtype, active) for key, value in keywords.items()}
+        # written out: torch.compile traces no stack of contexts
+        with torch.autocast("cpu", enabled=False):
+            if active == ["cpu"]:
+                return call(*given, **named)
+            with torch.autocast("cuda", enabled=False):
+                return call(*given, **named)
+
+    return cast
+
+
+def _cast(value: Any, dtype: torch.dtype, devices: list[str]) -> Any:
+    if isinstance(value, Tensor):
+        wide = not value.is_floating_point() or value.dtype == torch.float64
+        return value if wide or value.device.type not in devices else value.to(dtype)
+    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
+        return type(value)(_cast(item, dtype, devices) for item in value)
+    return value
+
+
+def without_autocast(cls: type[torch.autograd.Function]) -> type[torch.autograd.Function]:
+    """The class with a backward that runs with autocast off, whatever it is there."""
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+            return cls.backward(ctx, *grads)
+
+    made: type[torch.autograd.Function] = type(
+        cls.__name__, (cls,), {"backward": staticmethod(backward)}
+    )
+    return made
