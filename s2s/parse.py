@@ -483,10 +483,14 @@ def _is_tuple(source: Source, value: ast.expr, returns: list[ast.Return]) -> boo
     """``tuple(...)``, or ``*tensors`` as they came."""
     if isinstance(value, ast.Call):
         return isinstance(value.func, ast.Name) and value.func.id == "tuple"
-    star = source.function.args.vararg
-    if star is None or not isinstance(value, ast.Name) or value.id != star.arg:
+    if not isinstance(value, ast.Name):
         return False
-    return not any(star.arg in writes(s) for s in source.function.body)
+    bound = [n for s in source.function.body for n in same_scope(s) if isinstance(n, ast.Assign)]
+    found = [n.value for n in bound if value.id in writes(n)]
+    star = source.function.args.vararg
+    if star is not None and value.id == star.arg and not found:
+        return not any(star.arg in writes(s) for s in source.function.body)
+    return bool(found) and all(_is_tuple(source, v, returns) for v in found if v is not value)
 
 
 def _returned_values(
