@@ -160,6 +160,19 @@ def _apart(pair: Pair, output: cst.BaseExpression, name: str) -> tuple[str, cst.
     return first, cst.parse_expression(f"{made}.detach() if {test} else {made}")
 
 
+def _list_apart(pair: Pair, output: cst.BaseExpression) -> cst.BaseExpression:
+    """The same for a list of outputs: some of them may be some of the inputs."""
+    tree = ast.parse(code(output).strip(), mode="eval").body
+    inner = tree.args[0] if isinstance(tree, ast.Call) and len(tree.args) == 1 else tree
+    made = isinstance(inner, (ast.ListComp, ast.GeneratorExp))
+    if pair.listed is None or made and not _returned_by(inner.elt, pair):  # type: ignore[attr-defined]
+        return as_tuple(output)
+    t, x = (fresh(n, pair.taken) for n in ("t", "x"))
+    given = f"any({t} is {x} for {x} in {pair.listed})"
+    whole = code(output).strip()
+    return cst.parse_expression(f"tuple({t}.detach() if {given} else {t} for {t} in {whole})")
+
+
 def _values(tree: ast.stmt) -> list[ast.expr]:
     """What the assignments in a statement assign."""
     return [n.value for n in same_scope(tree) if isinstance(n, ast.Assign)]
@@ -196,8 +209,7 @@ def emit_op(pair: Pair) -> Emitted:
     def rewrite(node: cst.Return, _: int) -> list[cst.BaseSmallStatement]:
         outputs, _saved = split_return(node)
         if pair.list_output:
-            outputs = [as_tuple(outputs[0])]
-            return [returned(outputs, pair.single)]
+            return [returned([_list_apart(pair, outputs[0])], pair.single)]
         names = [
             fresh(f"out_{i}" if len(outputs) > 1 else "out", pair.taken)
             for i in range(len(outputs))
