@@ -193,9 +193,9 @@ def _call(function: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         result = call.run(tensors)
     _taken(function.name, result)
     inputs = [t for t in tensors if not _among(t, result.dirty)]
-    inputs += [t for t in result.dirty if t.requires_grad]
     outputs = tuple(
-        o.detach() if isinstance(o, Tensor) and _among(o, inputs) else o for o in result.outputs
+        o.detach() if isinstance(o, Tensor) and (o.requires_grad or _among(o, inputs)) else o
+        for o in result.outputs
     )
     return outputs[0] if result.single else outputs
 

@@ -123,6 +123,10 @@ class Compiled:
     def run(self) -> _Apply:
         """Forward alone, for calls that ask for no gradient."""
         function: _Apply = self._made("op")[0]
+        objects = any(p.type == "object" and not p.bound for p in self.interface.params)
+        text = self.text("op").text
+        if objects or "requires_grad_(" in text or "enable_grad(" in text:
+            return _without_grad(function)
         return function
 
     @functools.cached_property
@@ -350,6 +354,23 @@ def _asks(args: Sequence[Any]) -> bool:
 
 def _is_wrapped(value: Any) -> bool:
     return isinstance(value, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(value)
+
+
+def _without_grad(run: _Apply) -> _Apply:
+    """``run`` as autograd runs a forward: what it calls may have parameters of its own."""
+
+    def quiet(*args: Any) -> Any:
+        with torch.no_grad():
+            found = run(*args)
+        if isinstance(found, tuple):
+            return tuple(_quiet(value) for value in found)
+        return _quiet(found)
+
+    return quiet
+
+
+def _quiet(value: Any) -> Any:
+    return value.detach() if isinstance(value, Tensor) and value.requires_grad else value
 
 
 def _single_level(cls: type[torch.autograd.Function]) -> _Apply:

@@ -237,3 +237,34 @@ def test_cast_inputs_leaves_calls_without_autocast_and_wide_inputs_alone() -> No
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert cast_product(x, x).dtype is torch.double
     assert cast_product.__name__ == "product"
+
+
+def test_a_module_that_is_an_argument_gets_no_gradient_behind_the_rule() -> None:
+    @s2s.autograd_script
+    def called(fn: torch.nn.Module, x: torch.Tensor):
+        def backward(g):
+            return None, 7 * g
+
+        return fn(x), backward
+
+    layer = torch.nn.Linear(3, 3).double()
+    assert not called(layer, POINTS).requires_grad
+    x = POINTS.clone().requires_grad_()
+    y = called(layer, x)
+    assert torch.equal(torch.autograd.grad(y.sum(), x)[0], torch.full_like(x, 7))
+
+
+@ways
+def test_what_forward_itself_sets_to_require_grad_does_not_leave_it(way: Any) -> None:
+    def copied(x):
+        y = x.detach().clone().requires_grad_()
+
+        def backward(g):
+            return 7 * g
+
+        return y, backward
+
+    f = way(copied)
+    assert not f(POINTS).requires_grad
+    with torch.no_grad():
+        assert not f(POINTS.clone().requires_grad_()).requires_grad
