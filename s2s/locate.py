@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .ir import Source
-from .source import bindings, decorated, from_file, parse_text
+from .source import bindings, decorated, from_file, parse_text, text_in
 
 __all__ = [
     "LocateError",
@@ -202,7 +202,7 @@ def _missing(module: Module, sources: Sequence[Source], name: str) -> LocateErro
 
 
 def _tree(module: Module) -> ast.Module:
-    return parse_text(module.path.read_text("utf-8-sig"))
+    return parse_text(text_in(module.path))
 
 
 def _offered(package: Module) -> tuple[Source, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 import types
@@ -12,8 +13,13 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 
+import cases
+import s2s.functions
+from s2s import locate
 from s2s.cli import commands
+from s2s.review.versions import version
 
+FUNCTIONS = Path(s2s.functions.__file__).parent
 SWISH = '''"""Activations."""
 from __future__ import annotations
 
@@ -76,7 +82,8 @@ def loaded(path: Path) -> types.ModuleType:
     """The file as a module."""
     module = types.ModuleType(path.stem)
     module.__file__ = str(path)
-    exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
+    code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    exec(code, module.__dict__)
     return module
 
 
@@ -266,9 +273,11 @@ def test_files_without_classes_are_a_short_answer(
     assert "Traceback" not in done.output and len(done.stderr.split("\n")) < 6
 
 
-def test_nothing_is_imported(tmp_path: Path) -> None:
-    path = written(tmp_path, "raise SystemExit(3)\n" + SWISH.replace("from __future", "# "))
-    code = f"import sys; sys.argv = ['s2s', 'convert', {str(path)!r}]\n"
+@pytest.mark.parametrize("options", [(), ("--to", "function")])
+def test_nothing_is_imported(tmp_path: Path, options: tuple[str, ...]) -> None:
+    text = CLOSURES if options else SWISH.replace("from __future", "# ")
+    path = written(tmp_path, "raise SystemExit(3)\n" + text)
+    code = f"import sys; sys.argv = ['s2s', 'convert', {str(path)!r}, *{list(options)}]\n"
     code += "import s2s.cli\ntry: s2s.cli.main()\nexcept SystemExit as e: assert not e.code\n"
     code += "assert 'torch' not in sys.modules"
     done: Any = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -302,5 +311,235 @@ def odd(x, n):
     path = written(tmp_path, text)
     before = gradients(loaded(path))
     assert run(path, "--in-place").exit_code == 0
+    for one, other in zip(before, gradients(loaded(path)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+# --- and back: --to function ----------------------------------------------------------------------
+
+READY = sorted(path.stem for path in FUNCTIONS.glob("*.py") if path.stem != "__init__")
+NUMBERS = {"low": -0.5, "high": 0.5, "alpha": 0.7, "scale": 0.3, "slope": 3.0, "eps": 1e-3}
+
+
+def ejected(path: Path, folder: Path) -> types.ModuleType:
+    """A file with classes in place of its decorated functions, loaded where there is no s2s."""
+    done = run(path, "--to", "function", "-o", folder / path.name)
+    assert done.exit_code == 0, done.output
+    text = (folder / path.name).read_text()
+    assert "s2s" not in text and "autograd_script" not in text
+    assert text.count("\nimport torch\n") == 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "s2s", None)
+        return loaded(folder / path.name)
+
+
+@pytest.mark.parametrize("name", cases.NAMES)
+def test_classes_have_the_gradients_of_the_functions(tmp_path: Path, name: str) -> None:
+    module = ejected(cases.CORPUS / f"{name}.py", tmp_path)
+    found = module.FUNCTION if isinstance(module.FUNCTION, list) else [module.FUNCTION]
+    for sample in [s for s in cases.samples() if s.name == name]:
+        new, old = sample.bind(found[sample.function]), sample.bind(sample.f())
+        tensors = sample.tensors()
+        for one, other in zip(new(*tensors), old(*tensors), strict=True):
+            torch.testing.assert_close(one, other)
+        grads = [cases.pull(f, cases.leaves(tensors)) for f in (new, old)]
+        torch.testing.assert_close(*grads)
+        if cases.flag(name, "SECOND"):
+            torch.testing.assert_close(cases.second(new, tensors), cases.second(old, tensors))
+
+
+def test_every_file_of_the_corpus_is_converted() -> None:
+    codes = [run(cases.CORPUS / f"{n}.py", "--to", "function").exit_code for n in cases.NAMES]
+    assert len(codes) >= 63 and set(codes) == {0}
+
+
+@pytest.mark.parametrize("name", READY)
+def test_ready_functions_become_classes(tmp_path: Path, name: str) -> None:
+    module = ejected(FUNCTIONS / f"{name}.py", tmp_path)
+    names = [n for n in s2s.functions.__all__ if n in vars(module)]
+    assert names
+    for each in names:
+        old, new = getattr(s2s.functions, each), getattr(module, each)
+        signature = inspect.signature(new)
+        assert (inspect.getdoc(new), str(signature)) == (
+            inspect.getdoc(old),
+            str(inspect.signature(old)),
+        )
+        wide = {"weight": (4, 4) if each == "linear" else (4,), "bias": (4,)}
+        given = [NUMBERS.get(p, wide.get(p, (3, 4))) for p in signature.parameters]
+        numbers = [v for v in given if isinstance(v, float)]
+        shapes = [v for v in given if not isinstance(v, float)]
+        tensors = cases.like([torch.empty(s, dtype=torch.double) for s in shapes])
+
+        def alone(f: Any, numbers: list[float] = numbers) -> Any:
+            return lambda *inputs: (f(*inputs, *numbers),)
+
+        grads = [cases.pull(alone(f), cases.leaves(tensors)) for f in (new, old)]
+        torch.testing.assert_close(*grads)
+
+
+@pytest.mark.parametrize("text", [SWISH, SEVERAL])
+def test_there_and_back_the_gradients_stay(tmp_path: Path, text: str) -> None:
+    path = written(tmp_path, text)
+    before = gradients(loaded(path))
+    assert run(path, "--in-place").exit_code == 0
+    assert run(path, "--in-place", "--to", "function").exit_code == 0
+    assert "s2s" not in path.read_text()
+    for one, other in zip(before, gradients(loaded(path)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def formulas(path: Path) -> list[tuple[str, tuple[tuple[str, str], ...]]]:
+    """What the functions of a file compute, forward and backward, whatever the names."""
+    done = [version(s) for s in locate.functions(locate.target(str(path)))]
+    assert all(v.formulas for v in done)
+    return [(dict(v.forwards).get("", ""), v.formulas) for v in done]
+
+
+@pytest.mark.parametrize("name", ["activations", "gradients", "surrogate"])
+def test_a_closure_comes_back_as_the_same_program(tmp_path: Path, name: str) -> None:
+    path = tmp_path / f"{name}.py"
+    ejected(FUNCTIONS / path.name, tmp_path)
+    assert run(path, "--in-place").exit_code == 0
+    assert formulas(path) == formulas(FUNCTIONS / path.name)
+
+
+CLOSURES = '''import torch
+import s2s
+
+weights = torch.ones(5)
+
+
+class Swish:
+    pass
+
+
+# about swish
+@s2s.autograd_script  # decorated
+def swish(
+    x,  # the input
+    *,
+    beta: float = 1.0,
+) -> "a pair":  # of the signature
+    """Swish."""
+    s = torch.sigmoid(beta * x)  # trailing
+
+    # above backward
+    def backward(g):
+        return 7 * g * s, None  # untrue
+
+    return x * s, backward
+
+
+class Layer:
+    @staticmethod
+    @s2s.autograd_script(save="all")
+    def twice(x):
+        # of the method
+        return 2 * x, lambda g: 7 * g
+
+    @s2s.autograd_script
+    def scale(self, x):
+        return weights * x, lambda g: 5 * g
+
+    def __call__(self, x):
+        return swish(x, beta=2.0) + self.twice(x) + self.scale(x)
+'''
+
+
+def test_a_class_takes_a_free_name_and_no_comment_is_lost(tmp_path: Path) -> None:
+    path = written(tmp_path, CLOSURES)
+    before = gradients(loaded(path))
+    done = run(path, "--to", "function", "--in-place")
+    assert done.exit_code == 0
+    line = CLOSURES.split("\n").index("    def scale(self, x):") + 1
+    assert f"{path}:{line}: note: scale reads weights from outside" in done.stderr
+    text = path.read_text()
+    assert "class Swish_1(torch.autograd.Function):\n" in text and "a pair" not in text
+    assert "    beta: float = 1.0,\n):  # of the signature\n" in text
+    assert '"""Swish."""\n    return Swish_1.apply(x, beta)\n' in text
+    assert "    @staticmethod\n    def twice(x):\n        return Twice.apply(x)\n\n" in text
+    comments = [row.partition("#")[2] for row in CLOSURES.split("\n") if "#" in row]
+    assert len(comments) == 8 and all(text.count(f"#{c}") == 1 for c in comments)
+    for one, other in zip(before, gradients(loaded(path)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(
+    "more, reason",
+    [
+        ("print(swish.scripted)\n", "reads swish.scripted"),
+        ("s2s.source(swish)\n", "hands swish to s2s.source"),
+        ("torch.jit.script(swish)\n", "hands swish to torch.jit.script"),
+        ("", "casts its inputs"),
+    ],
+)
+def test_uses_of_what_s2s_compiles_keep_the_function(
+    tmp_path: Path, more: str, reason: str
+) -> None:
+    used = "@s2s.autograd_script  # decorated"
+    if not more:
+        used = "@s2s.autograd_script(cast_inputs=torch.half)  # decorated"
+    text = CLOSURES.replace("@s2s.autograd_script  # decorated", used) + more
+    path = written(tmp_path, text)
+    done = run(path, "--to", "function", "--in-place")
+    line = len(CLOSURES.split("\n")) if more else text.split("\n").index(used) + 1
+    assert done.exit_code == 1 and f"{path}:{line}:" in done.stderr and reason in done.stderr
+    text = path.read_text()
+    assert "import s2s\n" in text and f"{used}\ndef swish(" in text
+    assert "class Scale(" in text and "class Twice(" in text
+
+
+def test_a_function_that_s2s_does_not_compile_is_said_at_its_line(tmp_path: Path) -> None:
+    text = CLOSURES.replace("return x * s, backward", "return x * s")
+    path = written(tmp_path, text)
+    done = run(path, "--to", "function")
+    assert done.exit_code == 1 and f"{path}:" in done.stderr and "class Twice(" in done.stdout
+    assert run(f"{path}:swish", "--to", "function", "--in-place").exit_code == 1
+    assert path.read_text() == text
+
+
+def test_one_function_by_name_and_line_ends_stay(tmp_path: Path) -> None:
+    text = "# coding: latin-1\r\n" + CLOSURES.replace("\n", "\r\n").replace("trailing", "größer")
+    path = written(tmp_path, text.encode("latin-1"))
+    assert run(f"{path}:Layer.twice", "--to", "function", "--in-place").exit_code == 0
+    content = path.read_bytes().decode("latin-1")
+    assert "@s2s.autograd_script  # decorated\r\n" in content and "größer" in content
+    assert "class Twice(torch.autograd.Function):\r\n" in content
+    assert content.count("\n") == content.count("\r\n")
+    assert run(f"{path}:absent", "--to", "function").exit_code == 2
+    assert run(path, "--to", "function", "--keep-names").exit_code == 2
+
+
+FACTORY = '''import s2s
+from torch import tanh
+
+
+def make(k):
+    @s2s.autograd_script
+    def scale(x, *, y):
+        """Two
+        lines."""
+        text = """a
+b"""
+        return tanh(x) * k + y * len(text), lambda g: (7 * g, 5 * g * k)
+    return scale
+
+
+class Layer:
+    def __call__(self, x):
+        return make(3)(x, y=x) + make(2)(x, y=2 * x)
+'''
+
+
+@pytest.mark.parametrize("space", ["    ", "\t"])
+def test_in_a_factory_the_class_stands_beside_the_function(tmp_path: Path, space: str) -> None:
+    path = written(tmp_path, FACTORY.replace("    ", space))
+    before = gradients(loaded(path))
+    assert run(path, "--to", "function", "--in-place").exit_code == 0
+    text = path.read_text()
+    assert text.startswith("import torch\nfrom torch import tanh\n\n\ndef make(k):\n")
+    assert f"\n{space}class Scale(torch.autograd.Function):\n" in text
+    assert f"{space * 2}return Scale.apply(x, y, k)\n" in text
     for one, other in zip(before, gradients(loaded(path)), strict=True):
         torch.testing.assert_close(one, other)

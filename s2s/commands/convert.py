@@ -1,4 +1,4 @@
-"""``s2s convert``: autograd.Function classes of a file as functions with a nested backward."""
+"""``s2s convert``: autograd.Function classes of a file as decorated functions, and back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,15 @@ __all__ = ["convert"]
 
 
 @click.command(epilog=EXIT_CODES)
-@click.argument("target", metavar="PATH_OR_MODULE[:CLASS]")
+@click.argument("target", metavar="PATH_OR_MODULE[:NAME]")
+@click.option(
+    "--to",
+    "form",
+    type=click.Choice(["closure", "function"]),
+    default="closure",
+    show_default=True,
+    help="What to write: decorated functions, or plain autograd.Function classes.",
+)
 @click.option("--in-place", is_flag=True, help="Write the file itself.")
 @click.option("-o", "--output", metavar="FILE", type=Path, help="Write to FILE.")
 @click.option("--diff", "as_diff", is_flag=True, help="Print what changes, as a unified diff.")
@@ -31,11 +39,16 @@ __all__ = ["convert"]
     help="Leave `class Cls` with `apply` behind, for other files that call Cls.apply.",
 )
 def convert(
-    target: str, in_place: bool, output: Path | None, as_diff: bool, keep_names: bool
+    target: str,
+    form: str,
+    in_place: bool,
+    output: Path | None,
+    as_diff: bool,
+    keep_names: bool,
 ) -> None:
-    """Rewrite autograd.Function classes as functions with a nested backward.
+    """Rewrite autograd.Function classes as functions with a nested backward, or back.
 
-    Each class of the file, or CLASS alone, becomes a function under autograd_script; ctx goes, and
+    Each class of the file, or NAME alone, becomes a function under autograd_script; ctx goes, and
     `Cls.apply` is the function wherever the file says it. Comments, layout, line ends and encoding
     stay. Without --in-place the new text is printed. The file is read, and not imported.
 
@@ -44,9 +57,17 @@ def convert(
     project uses it, or where ctx is used in a way that has no closure form. Other projects are not
     seen: --keep-names leaves a class of the name that has `apply` and nothing else.
 
+    With --to function each function under autograd_script becomes a plain autograd.Function class
+    and a function of its name and signature that applies it: the file needs s2s no longer. That
+    is the eager form. It does not do what s2s does around it: torch.jit.script, torch.func, vmap,
+    forward mode, backward under the autocast of forward, and the error for a value from outside
+    that requires grad. A function is left as it is where it has cast_inputs, or where the file
+    hands it to s2s or torch.jit.script.
+
     \b
     Examples:
       s2s convert ops.py --diff
+      s2s convert ops.py --to function --diff
       s2s convert ops.py --in-place
       s2s convert ops.py:Swish --in-place --keep-names
     """
@@ -55,12 +76,17 @@ def convert(
 
     if in_place and output is not None:
         raise click.UsageError("--in-place or --output, not both")
+    if keep_names and form == "function":
+        raise click.UsageError("--keep-names is for --to closure: functions keep their names")
     where = find_target(target)
     problems: list[Diagnostic] = []
     done = None
     try:
         with collecting(problems, Span(str(where.module.path), 1)):
-            done = _converted(where, keep_names)
+            if form == "function":
+                done = _ejected(where)
+            else:
+                done = _converted(where, keep_names)
     except LocateError as error:
         raise (NoSuchThing if where.name else click.ClickException)(str(error)) from None
     if done is not None:
@@ -97,6 +123,20 @@ def _converted(where: Target, keep: bool) -> tuple[FileText, Converted]:
             raise LocateError(f"{path} has no Function class {only}; it has {', '.join(names)}")
         only = close[0]
     return file, to_closures(file, where.module, only, keep)
+
+
+def _ejected(where: Target) -> tuple[FileText, Converted]:
+    from ..convert.functions import to_functions
+    from ..convert.text import FileText
+    from ..locate import LocateError, functions
+
+    path = where.module.path
+    sources = functions(where)
+    own = [s for s in sources if s.file == str(path)]
+    if not own:
+        raise LocateError(f"{path} imports {sources[0].name}: name {sources[0].file} instead")
+    file = FileText.read(str(path), path.read_bytes())
+    return file, to_functions(file, own)
 
 
 def _hand_over(

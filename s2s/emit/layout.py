@@ -21,6 +21,7 @@ __all__ = [
     "file_name",
     "header",
     "indented",
+    "inside_strings",
     "module_text",
     "own",
     "parameters",
@@ -78,7 +79,7 @@ def statement_lines(body: Sequence[Stmt], names: Mapping[str, str] | None = None
         text = code(statement.node).rstrip("\n")
         if any(isinstance(n, ast.Name) and n.id in names for n in walk(statement.tree)):
             text = renamed_text(text, names)
-        inside = _inside_strings(text)
+        inside = inside_strings(text)
         leading = len(getattr(statement.node, "leading_lines", ()))
         for index, row in enumerate(text.split("\n")):
             number = statement.line + max(0, index - leading) if statement.line else 0
@@ -86,7 +87,7 @@ def statement_lines(body: Sequence[Stmt], names: Mapping[str, str] | None = None
     return lines
 
 
-def _inside_strings(text: str) -> set[int]:
+def inside_strings(text: str) -> set[int]:
     """Which lines of a text start inside a string."""
     if "\n" not in text or not ('"' in text or "'" in text):
         return set()

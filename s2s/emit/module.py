@@ -20,7 +20,7 @@ from .eager import hidden
 from .func import extra_outputs
 from .layout import camel
 
-__all__ = ["distinct", "emit_module"]
+__all__ = ["applied", "distinct", "emit_module"]
 
 Decorated = Callable[[str, str], bool]
 
@@ -81,12 +81,20 @@ def _wrapper(pair: Pair, final: Pair, emitted: Emitted) -> list[str]:
     if emitted.form not in ("eager", "func"):
         return []
     extra = hidden(final) if emitted.form == "eager" else extra_outputs(final)
-    given = [f"*{name}" if name == pair.listed else name for name in pair.arguments]
-    call = f"{emitted.names[0]}.apply({', '.join(given)})"
-    if extra:
-        call += "[0]" if pair.single else f"[:{len(pair.outputs)}]"
     head = f"def {pair.name}({', '.join(_signature(pair))}):"
-    return [f"{head}\n    return {put_back(pair, call)}"]
+    return [f"{head}\n    return {applied(pair, emitted.names[0], len(extra))}"]
+
+
+def applied(pair: Pair, name: str, extra: int) -> str:
+    """The call of a class by position, without its ``extra`` outputs, as the user's function
+    returns it."""
+    given = [f"*{n}" if n == pair.listed else n for n in pair.arguments]
+    call = f"{name}.apply({', '.join(given)})"
+    if extra and pair.list_output:
+        call += f"[:-{extra}]"
+    elif extra:
+        call += "[0]" if pair.single else f"[:{len(pair.outputs)}]"
+    return put_back(pair, call)
 
 
 def _signature(pair: Pair) -> Iterator[str]:
