@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from .ir import Source
 from .source import bindings, decorated, from_file, parse_text, text_in
@@ -23,11 +24,23 @@ __all__ = [
     "is_decorated_in",
     "module_of",
     "modules",
+    "named",
+    "offers",
+    "origins",
     "python_files",
     "target",
 ]
 
 _SKIPPED = {"__pycache__", "node_modules"}
+_DEEPEST = 10  # two modules may import a name from each other
+
+
+class _Named(Protocol):
+    @property
+    def qualname(self) -> str: ...
+
+
+T = TypeVar("T", bound=_Named)
 
 
 class LocateError(Exception):
@@ -54,7 +67,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A module, and the name of one function in it, or "" for all of them."""
+    """A module, and the name of one function or class in it, or "" for all of them."""
 
     module: Module
     name: str = ""
@@ -162,7 +175,7 @@ def functions(target: Target) -> tuple[Source, ...]:
     module = target.module
     own = from_file(module.path, module.name)
     if target.name:
-        found = _named(module, own, target.name) or _imported(module, target.name)
+        found = named(module, own, target.name) or _imported(module, target.name)
         if not found:
             raise _missing(module, own, target.name)
         return found
@@ -173,8 +186,11 @@ def functions(target: Target) -> tuple[Source, ...]:
     return found
 
 
-def _named(module: Module, sources: Sequence[Source], name: str) -> tuple[Source, ...]:
-    """The functions of that qualified name, or whose qualified name ends with it."""
+def named(module: Module, sources: Sequence[T], name: str) -> tuple[T, ...]:
+    """The functions or classes of that qualified name, or whose qualified name ends with it.
+
+    Raises LocateError where it may be several.
+    """
     exact = tuple(s for s in sources if s.qualname == name)
     if exact:
         return exact
@@ -195,6 +211,9 @@ def _missing(module: Module, sources: Sequence[Source], name: str) -> LocateErro
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == last:
             place = f"{module.path}:{node.lineno}"
             return LocateError(f"{name} ({place}) is not decorated with autograd_script")
+        if isinstance(node, ast.ClassDef) and node.name == last:
+            what = "is no autograd.Function class with a forward and a backward in its file"
+            return LocateError(f"{name} ({module.path}:{node.lineno}) {what}")
     known = list(dict.fromkeys(s.qualname for s in sources))
     close = difflib.get_close_matches(name, known, n=10) or known[:10]
     listed = f"; it has {', '.join(close)}" if close else ""
@@ -206,13 +225,19 @@ def _tree(module: Module) -> ast.Module:
 
 
 def _offered(package: Module) -> tuple[Source, ...]:
-    """What ``__init__.py`` imports from the modules of its package."""
+    """The functions that ``__init__.py`` imports from the modules of its package."""
     found: dict[tuple[str, int], Source] = {}
+    for name in offers(package):
+        found.update({(s.file, s.function.lineno): s for s in _imported(package, name)})
+    return tuple(found.values())
+
+
+def offers(package: Module) -> Iterator[str]:
+    """The names that ``__init__.py`` imports from the modules of its package."""
     for name in bindings(_tree(package)):
         origin = _origin(package, name)
         if origin is not None and origin[0].split(".")[0] == package.name.split(".")[0]:
-            found.update({(s.file, s.function.lineno): s for s in _imported(package, name)})
-    return tuple(found.values())
+            yield name
 
 
 def _origin(module: Module, name: str) -> tuple[str, str] | None:
@@ -229,18 +254,30 @@ def _origin(module: Module, name: str) -> tuple[str, str] | None:
         return None
 
 
-def _imported(module: Module, name: str, depth: int = 0) -> tuple[Source, ...]:
+def origins(module: Module, name: str) -> Iterator[tuple[Module, str]]:
+    """The modules that ``name`` is imported from, one through the other, and its name there."""
+    for _ in range(_DEEPEST):
+        try:
+            origin = _origin(module, name)
+            if origin is None:
+                return
+            module, name = _find(origin[0], [module.root]), origin[1]
+        except (LocateError, SyntaxError, ValueError, OSError):
+            return
+        yield module, name
+
+
+def _imported(module: Module, name: str) -> tuple[Source, ...]:
     """The function that a module has under ``name`` by importing it."""
-    origin = _origin(module, name)
-    if origin is None or depth > 10:  # two modules may import a name from each other
-        return ()
-    try:
-        home = _find(origin[0], [module.root])
-        own = from_file(home.path, home.name)
-    except (LocateError, SyntaxError):
-        return ()
-    exact = tuple(s for s in own if s.qualname == origin[1])
-    return exact or _imported(home, origin[1], depth + 1)
+    for home, there in origins(module, name):
+        try:
+            own = from_file(home.path, home.name)
+        except SyntaxError:
+            return ()
+        exact = tuple(s for s in own if s.qualname == there)
+        if exact:
+            return exact
+    return ()
 
 
 def is_compiled(source: Source) -> bool:
@@ -263,7 +300,7 @@ def is_decorated_in(module: str, name: str, root: Path) -> bool:
         own = from_file(home.path, home.name)
     except (LocateError, SyntaxError, OSError):
         return False
-    found = [s for s in own if s.qualname == name] or _imported(home, name)
+    found = tuple(s for s in own if s.qualname == name) or _imported(home, name)
     return any(is_compiled(source) for source in found)
 
 

@@ -28,19 +28,19 @@ import libcst as cst
 from .check import mutated_inputs
 from .classes.find import FunctionClass, Method, lookup
 from .classes.inline import inlined, with_setup
-from .classes.marks import unmarked
+from .classes.marks import mark, unmarked
 from .classes.methods import Part, part_of
 from .classes.plan import Plan, Problem, plan
 from .classes.rewrite import backward_body, forward_body
 from .errors import TransformError, diagnostic
 from .ir import Diagnostic, Rule, Source, Span, lines_of, replace
 from .names import fresh, reads, returns_in, walk, writes
-from .parse import falls_through
+from .parse import falls_through, parse
 from .source import bindings, functions_in, parse_text
 from .syntax import code, renamed
 from .vocabulary import SCRIPT_BUILTINS
 
-__all__ = ["Closure", "closure", "function_name", "marked_right", "spliced"]
+__all__ = ["Closure", "as_function", "closure", "function_name", "marked_right", "spliced"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,12 +467,14 @@ def _function(
     decorators = [cst.Decorator(cst.parse_expression(f"{s2s}.autograd_script{options}"))]
     if cls.enclosing and isinstance(cls.enclosing[-1], ast.ClassDef):
         decorators.insert(0, cst.Decorator(cst.Name("staticmethod")))
+    place = mark(cls.node.lineno)
     return cst.FunctionDef(
         name=cst.Name(name),
         params=renamed_params,
         body=cst.IndentedBlock(body),
         decorators=decorators,
-        leading_lines=[cst.EmptyLine(comment=cst.Comment(f"#@{cls.node.lineno}"))],
+        leading_lines=[place],
+        lines_after_decorators=[place],
     )
 
 
@@ -488,6 +490,19 @@ def _docstring(cls: FunctionClass) -> list[cst.BaseStatement]:
     rows = lines_of(cls.text)[node.lineno - 1 : node.end_lineno]
     text = "\n".join([rows[0].lstrip(), *rows[1:]])
     return [_parsed(text)]
+
+
+def as_function(cls: FunctionClass) -> Source:
+    """A class as the source of the decorated closure that it is compiled as.
+
+    Its places are the class's. Raises TransformError where the class has no such form.
+    """
+    made = closure(cls)
+    source = spliced(cls, made)
+    problems = marked_right(parse(source), made)
+    if problems:
+        raise TransformError(problems)
+    return source
 
 
 # --- into the file --------------------------------------------------------------------------

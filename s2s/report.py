@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -39,11 +39,11 @@ def as_text(problem: Diagnostic, coloured: bool = False, warning: bool = False) 
 
 
 def as_json(
-    problems: Sequence[Diagnostic], files: int, functions: int, warnings: Sequence[Diagnostic] = ()
+    problems: Sequence[Diagnostic], warnings: Sequence[Diagnostic], counts: Mapping[str, int]
 ) -> str:
     """One object with all problems and warnings, and how much was looked at."""
     found = {"problems": rows(problems), "warnings": rows(warnings)}
-    return json.dumps({**found, "files": files, "functions": functions}, indent=2)
+    return json.dumps({**found, **counts}, indent=2)
 
 
 def rows(problems: Sequence[Diagnostic]) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from .infer import infer, is_plain, is_tensor, origin, types_after
 from .ir import LISTS, Backward, Diagnostic, Param, Rule, Source, lines_of
 from .names import changed, children, is_name, is_none, reads, returns_in, same_scope, walk, writes
 from .sharing import changes
-from .source import bindings
+from .source import bindings, parse_text
 from .vocabulary import METADATA
 
 __all__ = ["unbound_names", "warnings_for"]
@@ -525,6 +525,9 @@ def _bound_names(source: Source) -> set[str] | None:
             found.update(*(writes(s) for s in outer.body))
         found.update(_type_parameters(outer))
     found.update(n for node in walk(source.function) for n in _type_parameters(node))
+    if source.user_text:  # made of a class, which its methods may name
+        nodes = ast.walk(parse_text(source.user_text))
+        found.update(node.name for node in nodes if isinstance(node, ast.ClassDef))
     return found
 
 

@@ -6,6 +6,7 @@ Nothing here imports torch or runs the user's text.
 from __future__ import annotations
 
 import ast
+import functools
 import linecache
 import types
 from collections.abc import Iterator, Mapping
@@ -100,7 +101,7 @@ def lookup(order: tuple[ast.ClassDef, ...], name: str) -> Method | None:
 def classes_in(text: str, file: str, module: str, tree: ast.Module) -> tuple[FunctionClass, ...]:
     """The Function classes of a file that have a backward, in the order of the text."""
     found = []
-    for node, enclosing in _classes(tree, ()):
+    for node, enclosing in _every(tree):
         order, is_function = _resolution(tree, node)
         if not is_function or lookup(order, "backward") is None or lookup(order, "forward") is None:
             continue
@@ -111,7 +112,12 @@ def classes_in(text: str, file: str, module: str, tree: ast.Module) -> tuple[Fun
 
 def enclosing_of(tree: ast.Module, wanted: ast.ClassDef) -> tuple[ast.stmt, ...]:
     """What stands around a class of the file."""
-    return next(enclosing for node, enclosing in _classes(tree, ()) if node is wanted)
+    return next(enclosing for node, enclosing in _every(tree) if node is wanted)
+
+
+@functools.lru_cache(maxsize=16)  # each class of a file asks for all of them
+def _every(tree: ast.Module) -> tuple[tuple[ast.ClassDef, tuple[ast.stmt, ...]], ...]:
+    return tuple(_classes(tree, ()))
 
 
 def _classes(
@@ -138,7 +144,7 @@ def _qualname(node: ast.ClassDef, enclosing: tuple[ast.stmt, ...]) -> str:
 
 def _resolution(tree: ast.Module, node: ast.ClassDef) -> tuple[tuple[ast.ClassDef, ...], bool]:
     """The class and its bases in the file, depth first, and whether they end in a Function."""
-    known = {c.name: c for c, _ in _classes(tree, ())}
+    known = {c.name: c for c, _ in _every(tree)}
     found = bindings(tree)
     order: list[ast.ClassDef] = []
     is_function = False

@@ -46,6 +46,7 @@ FORMS = ("eager", "torchscript", "func", "op", "call")
     multiple=True,
     help="Compute NAME again in backward. May be given several times.",
 )
+@click.option("--classes", is_flag=True, help="Take autograd.Function classes, too.")
 @click.option(
     "--with-torch",
     is_flag=True,
@@ -60,6 +61,7 @@ def dump(
     marks: bool,
     save: Save | None,
     recompute: tuple[str, ...],
+    classes: bool,
     with_torch: bool,
     output: str | None,
     write: str | None,
@@ -69,7 +71,8 @@ def dump(
     PATH_OR_MODULE is a .py file or the name of a module, which is found and not imported. NAME is
     a function in it, with as much of its qualified name as tells it from others. Without NAME:
     every function under autograd_script, or for a package, every one that its modules give it.
-    NAME may be an autograd.Function class too: it is compiled as s2s.from_function does.
+    NAME may be an autograd.Function class too: it is compiled as s2s.from_function does. A file
+    that decorates no function stands for its classes, and with --classes for both.
 
     \b
     The forms:
@@ -86,6 +89,7 @@ def dump(
       s2s dump model.py:Layer.scale --form torchscript
       s2s dump model.py:make.spike --after lift_backward
       s2s dump model.py:attention --save least
+      s2s dump ops.py:SwishFunction
       s2s dump model.py --form all -o generated.py
       s2s dump src --write generated
 
@@ -101,7 +105,9 @@ def dump(
     if output is not None and (Path(output).is_dir() or output.endswith(("/", os.sep))):
         write, output = output, None
     if write is not None:
-        other = after is not None or with_torch or output is not None or save or recompute
+        other = (
+            after is not None or with_torch or output is not None or save or recompute or classes
+        )
         if other or form in ("call", "all"):
             wrong = "--write goes with --marks and with --form eager, torchscript, func or op"
             raise click.UsageError(wrong)
@@ -117,7 +123,7 @@ def dump(
     for target in targets:
         where = find_target(target)
         inputs.append(where.module.path)
-        sources += find_functions(where, problems)
+        sources += find_functions(where, problems, classes)
     texts: list[str] = []
     if with_torch:
         for source in sources:
@@ -208,6 +214,9 @@ def _loaded(source: Source) -> Any:
 
     span = source.span(source.function)
     hint = "leave out --with-torch: that reads the file, and needs no more"
+    if source.user_text:
+        what = f"{source.qualname} is made of a class: the module has no such function"
+        raise TransformError([Diagnostic("error", span, what, hint)])
     if "<locals>" in source.qualname:
         outer = source.qualname.split(".<locals>")[0]
         what = f"{source.qualname} exists only while {outer} runs, and cannot be imported"

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..ir import Diagnostic, Span
-from .shared import EXIT_CODES, collecting, find_files, find_functions, find_target
+from .shared import (
+    EXIT_CODES,
+    collecting,
+    find_files,
+    find_functions,
+    find_target,
+    of_classes,
+    of_file,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,7 +45,8 @@ _PLAIN = 80  # columns where the output is no terminal and nothing says how wide
     show_default=True,
     help="For a person, for a program, or for a comment in a review.",
 )
-def explain(targets: tuple[str, ...], style: str) -> None:
+@click.option("--classes", is_flag=True, help="Take autograd.Function classes, too.")
+def explain(targets: tuple[str, ...], style: str, classes: bool) -> None:
     """Say what the compiler makes of decorated functions, for somebody who reviews them.
 
     For each function: what is kept between forward and backward, how, and who reads it; what each
@@ -45,14 +54,17 @@ def explain(targets: tuple[str, ...], style: str) -> None:
     forward mode and vmap hold, and why. All of it is read from the text: nothing is imported or
     run, so what depends on the values of a call is said with "as far as can be read".
 
-    PATH_OR_MODULE is a .py file or the name of a module; NAME is a function in it. Without NAME:
-    every function under autograd_script. A folder stands for the .py files in it that have some.
+    PATH_OR_MODULE is a .py file or the name of a module; NAME is a function in it, or an
+    autograd.Function class. Without NAME: every function under autograd_script, or where there is
+    none, every Function class. A folder stands for the .py files in it that have such functions.
+    With --classes, files and folders stand for their functions and their classes.
 
     \b
     Examples:
       s2s explain model.py:swish
       s2s explain s2s.functions:layer_norm
       s2s explain src tests/acts.py
+      s2s explain ops.py:Swish
       s2s explain model.py --format markdown > review.md
       s2s explain model.py --format json | jq '.functions[].kept[].name'
 
@@ -61,7 +73,7 @@ def explain(targets: tuple[str, ...], style: str) -> None:
     from .. import report
 
     problems: list[Diagnostic] = []
-    sources = [s for target in targets for s in _functions(target, problems)]
+    sources = [s for target in targets for s in _functions(target, problems, classes)]
     found = facts_of(sources, problems)
     if style == "json":
         click.echo(as_json(found, problems))
@@ -76,20 +88,15 @@ def explain(targets: tuple[str, ...], style: str) -> None:
     sys.exit(1 if problems else 0)
 
 
-def _functions(target: str, problems: list[Diagnostic]) -> list[Source]:
+def _functions(target: str, problems: list[Diagnostic], classes: bool) -> list[Source]:
     """The functions of a file or module, or of all files of a folder."""
     if not Path(target).is_dir():
-        return list(find_functions(find_target(target), problems))
-    from .. import locate
-    from ..source import from_file
-
+        return find_functions(find_target(target), problems, classes)
     lost: list[tuple[str, Path]] = []
     found: list[Source] = []
     for path, _ in find_files([Path(target)], lost):
-        with collecting(problems, Span(str(path), 1)):
-            if b"autograd_script" in path.read_bytes():
-                every = from_file(path, locate.module_of(path).name)
-                found += [source for source in every if locate.is_compiled(source)]
+        functions, others = of_file(path, False, classes, problems)
+        found += [*functions, *of_classes(others, problems)]
     for why, path in lost:
         problems.append(Diagnostic("error", Span(str(path), 1), why, "see its permissions"))
     return found

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from ..errors import TransformError
 from ..ir import Diagnostic, Span
 
 if TYPE_CHECKING:
+    from ..classes.find import FunctionClass
     from ..ir import Pair, Save, Source
     from ..locate import Target
 
@@ -27,8 +28,11 @@ __all__ = [
     "find_files",
     "finish",
     "find_functions",
+    "find_named",
     "lift_all",
     "find_target",
+    "of_classes",
+    "of_file",
     "write",
 ]
 
@@ -44,7 +48,7 @@ class NoSuchThing(click.ClickException):
 
 
 def find_target(text: str) -> Target:
-    """The file or module, and the function in it, that an argument names."""
+    """The file or module, and the function or class in it, that an argument names."""
     from .. import locate
 
     try:
@@ -53,42 +57,80 @@ def find_target(text: str) -> Target:
         raise NoSuchThing(str(error)) from None
 
 
-def find_functions(where: Target, problems: list[Diagnostic]) -> tuple[Source, ...]:
-    """The decorated functions of a target; a file that cannot be read is one more problem."""
-    from .. import locate
+def find_functions(
+    where: Target, problems: list[Diagnostic], classes: bool = False
+) -> list[Source]:
+    """The decorated functions of a target, and Function classes as the closures they become.
 
-    try:
-        with collecting(problems, Span(str(where.module.path), 1)):
-            return _from_class(where) or locate.functions(where)
-    except locate.LocateError as error:
-        raise (NoSuchThing if where.name else click.ClickException)(str(error)) from None
-    return ()
-
-
-def _from_class(where: Target) -> tuple[Source, ...]:
-    """The closure form of an autograd.Function class that is named; its places are the class's.
-
-    Raises TransformError where the class has none.
+    A file that cannot be read, and a class that has no closure form, are problems.
     """
-    if not where.name:
-        return ()
-    from ..classes.find import classes_in
-    from ..parse import parse
-    from ..parse_function import closure, marked_right, spliced
-    from ..source import parse_text, text_in
+    functions, found = find_named(where, problems, classes)
+    return [*functions, *of_classes(found, problems)]
 
-    text = text_in(where.module.path)
-    tree = parse_text(text)
-    classes = classes_in(text, str(where.module.path), where.module.name, tree)
+
+def find_named(
+    where: Target, problems: list[Diagnostic], classes: bool = False
+) -> tuple[Sequence[Source], Sequence[FunctionClass]]:
+    """The decorated functions of a target, and its Function classes: where one is named, where
+    the file decorates no function, and with ``classes``.
+    """
+    from .. import locate
+    from ..classes import named
+
+    functions: tuple[Source, ...] = ()
+    found: tuple[FunctionClass, ...] = ()
+    missing: locate.LocateError | None = None
+    with collecting(problems, Span(str(where.module.path), 1)):
+        try:
+            functions = locate.functions(where)
+        except locate.LocateError as error:
+            missing = error
+        try:
+            if missing is not None or (classes and not where.name):
+                found = named.classes(where)
+        except locate.LocateError as error:
+            missing = error
+        if missing is not None and not found:
+            known = [cls.qualname for cls in named.classes_of(where.module)]
+            others = f"; its Function classes: {', '.join(known[:10])}" if known else ""
+            others = others if where.name else ", and no autograd.Function class"
+            raise (NoSuchThing if where.name else click.ClickException)(f"{missing}{others}")
+    return functions, found
+
+
+def of_classes(classes: Iterable[FunctionClass], problems: list[Diagnostic]) -> list[Source]:
+    """Classes as the closures that they are compiled as; why one has none goes to problems."""
+    found: list[Source] = []
     for cls in classes:
-        if where.name in (cls.qualname, cls.name):
-            made = closure(cls)
-            source = spliced(cls, made)
-            wrong = marked_right(parse(source), made)
-            if wrong:
-                raise TransformError(wrong)
-            return (source,)
-    return ()
+        with collecting(problems, cls.span(cls.node)):
+            from ..parse_function import as_function
+
+            found.append(as_function(cls))
+    return found
+
+
+def of_file(
+    path: Path, named: bool, classes: bool, problems: list[Diagnostic], shown: str = ""
+) -> tuple[list[Source], list[FunctionClass]]:
+    """The decorated functions of a file, and with ``classes`` its Function classes.
+
+    A file of a folder, not ``named`` itself, is parsed only where it says a word of either.
+    """
+    from .. import locate
+    from ..classes.named import classes_of
+    from ..source import from_file
+
+    sources: list[Source] = []
+    found: list[FunctionClass] = []
+    with collecting(problems, Span(shown or str(path), 1)):
+        content = path.read_bytes()
+        module = locate.module_of(path)
+        if named or b"autograd_script" in content:
+            every = from_file(path, module.name, content, shown)
+            sources += [source for source in every if locate.is_compiled(source)]
+        if classes and (named or b"autograd" in content):
+            found += classes_of(module, content, shown)
+    return sources, found
 
 
 def lift_all(
@@ -145,7 +187,7 @@ def collecting(problems: list[Diagnostic], span: Span) -> Iterator[None]:
             yield
     except TransformError as error:
         problems.extend(error.diagnostics)
-    except LocateError:
+    except (LocateError, click.ClickException):
         raise
     except (RecursionError, MemoryError):
         what = "something here is nested too deeply to be read"
@@ -191,4 +233,4 @@ def write(path: Path, text: str | bytes, inputs: Sequence[Path]) -> None:
 
 
 def counted(number: int, what: str) -> str:
-    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
+    return f"{number or 'no'} {what}{'' if number == 1 else 'es' if what[-1] == 's' else 's'}"
