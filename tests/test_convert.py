@@ -458,6 +458,7 @@ def test_a_class_takes_a_free_name_and_no_comment_is_lost(tmp_path: Path) -> Non
     assert "class Swish_1(torch.autograd.Function):\n" in text and "a pair" not in text
     assert "    beta: float = 1.0,\n):  # of the signature\n" in text
     assert '"""Swish."""\n    return Swish_1.apply(x, beta)\n' in text
+    assert "\n\n# decorated\ndef swish(\n" in text
     assert "    @staticmethod\n    def twice(x):\n        return Twice.apply(x)\n\n" in text
     comments = [row.partition("#")[2] for row in CLOSURES.split("\n") if "#" in row]
     assert len(comments) == 8 and all(text.count(f"#{c}") == 1 for c in comments)
@@ -543,3 +544,23 @@ def test_in_a_factory_the_class_stands_beside_the_function(tmp_path: Path, space
     assert f"{space * 2}return Scale.apply(x, y, k)\n" in text
     for one, other in zip(before, gradients(loaded(path)), strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_functions_in_functions_stay_both(tmp_path: Path) -> None:
+    text = FACTORY.replace("def make(k):", "@s2s.autograd_script\ndef make(k):")
+    path = written(tmp_path, text)
+    done = run(path, "--to", "function", "--in-place")
+    assert done.exit_code == 1 and path.read_text() == text
+    assert f"{path}:8:" in done.stderr and "part of a function that is decorated" in done.stderr
+
+
+def test_layers_there_and_back_have_both_derivatives(tmp_path: Path) -> None:
+    path = tmp_path / "layers.py"
+    ejected(FUNCTIONS / path.name, tmp_path)
+    assert run(path, "--in-place").exit_code == 0
+    module = loaded(path)
+    tensors = cases.like([torch.empty(s, dtype=torch.double) for s in ((3, 4), (4,), (4,))])
+    new, old = module.layer_norm, s2s.functions.layer_norm
+    for derivative in (cases.pull, cases.second):
+        found = [derivative(lambda *t, f=f: (f(*t),), cases.leaves(tensors)) for f in (new, old)]
+        torch.testing.assert_close(*found)

@@ -108,11 +108,16 @@ def _used_otherwise(source: Source) -> list[Diagnostic]:
             if _is_of_s2s(source, called.partition(".")[0]) or called == "torch.jit.script":
                 what = f"hands {source.name} to {called}, which takes what s2s compiles"
                 found.append(_left(source, outer, what))
-    for node in walk(function):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node is not function:
-            if any(decorated(d, source.tree) for d in node.decorator_list):
-                found.append(_left(source, node, f"defines {node.name}, which is decorated too"))
+    for outer in source.enclosing:
+        if _is_decorated(source, outer):
+            found.append(_left(source, function, "is part of a function that is decorated too"))
+    inner = [n for s in function.body for n in walk(s) if _is_decorated(source, n)]
+    found += [_left(source, n, "defines a function that is decorated too") for n in inner]
     return found
+
+
+def _is_decorated(source: Source, node: ast.AST) -> bool:
+    return any(decorated(d, source.tree) for d in getattr(node, "decorator_list", []))
 
 
 def _casts(source: Source) -> list[Diagnostic]:
@@ -167,8 +172,8 @@ def _notes(source: Source, pair: Pair) -> tuple[str, ...]:
     if not outside:
         return ()
     place = f"{source.file}:{source.line(source.function)}"
-    what = f"{source.name} reads {outside} from outside: no gradient goes there"
-    return (f"{place}: note: {what}, and nothing says so any more where one is asked for",)
+    what = f"{source.name} reads {outside} from outside"
+    return (f"{place}: note: {what}: s2s refuses that where it requires grad, a class does not",)
 
 
 # --- its rows ---------------------------------------------------------------------------------
@@ -247,14 +252,16 @@ def _places(file: FileText, made: _Made) -> list[_Place]:
     margin = _margin(file.rows[(outer or function).lineno - 1].text)
     cls = _indented(made.cls, margin)
     gap: Rows = [("", 0)] if margin else [("", 0), ("", 0)]
+    shown = with_comments(source.text, first, function.lineno - 1, made.function)
+    first_row, inside = shown[0], function.lineno  # what is beside the decorators is dealt with
     if outer is None:
-        rows = [*cls, *gap, *made.function]
-        return [(first - 1, last, with_comments(source.text, first, last, rows))]
+        rows = with_comments(source.text, inside, last, [*cls, *gap, *shown])
+        return [(first - 1, last, rows)]
     above = _top(outer) - 1
     while above and file.rows[above - 1].text.startswith(f"{margin}#"):
         above -= 1
-    rows = with_comments(source.text, first, last, [*cls, *made.function])
-    cut = next(i for i, row in enumerate(rows) if row == made.function[0])
+    rows = with_comments(source.text, inside, last, [*cls, *shown])
+    cut = next(i for i, row in enumerate(rows) if row == first_row)
     return [(above, above, [*rows[:cut], *gap]), (first - 1, last, rows[cut:])]
 
 

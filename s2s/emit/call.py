@@ -159,7 +159,8 @@ def put_back(pair: Pair, call: str) -> str:
     if pair.container == "list":
         return f"list({call})"
     if pair.container:
-        return f"dict(zip({tuple(pair.container.split())!r}, {call}))"
+        keys = [f'"{key}"' for key in pair.container.split()]
+        return f"dict(zip(({', '.join(keys)}{',' * (len(keys) == 1)}), {call}))"
     return call
 
 
