@@ -100,7 +100,7 @@ def check(
             yield found
         for file, functions, others, found in named:
             homes = [*(s.file for s in functions), *(c.file for c in others)]
-            seen.files.update(map(os.path.realpath, homes or [file]))
+            seen.files.update(map(os.path.realpath, homes or [str(file)]))
             _check(functions, others, found, seen)
             yield found
         if generated is not None:

@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING
 import click
 
 from ..ir import Diagnostic, Span
-from .shared import EXIT_CODES, NoSuchThing, collecting, counted, find_files
+from .shared import (
+    EXIT_CODES,
+    NoSuchThing,
+    collecting,
+    counted,
+    find_files,
+    of_classes,
+    of_file,
+)
 
 if TYPE_CHECKING:
-    from ..ir import Source
     from ..pages.review import Review
     from ..pages.site import Entry
 
@@ -24,12 +31,15 @@ __all__ = ["report"]
 @click.command(epilog=EXIT_CODES)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=Path)
 @click.option("-o", "--output", metavar="DIR", required=True, type=Path, help="Where the pages go.")
-def report(paths: tuple[Path, ...], output: Path) -> None:
+@click.option("--classes", is_flag=True, help="A page for autograd.Function classes, too.")
+def report(paths: tuple[Path, ...], output: Path, classes: bool) -> None:
     """Write HTML pages to review functions: the source beside what it is compiled to.
 
     DIR gets index.html and a page per decorated function: your lines and the lines of every form,
     linked both ways; what is kept for backward, and how; errors and warnings at their lines. Each
     page is complete in itself, needs no network, and can be read without scripts.
+
+    With --classes, each autograd.Function class that has a closure form gets a page as well.
 
     A folder stands for the .py files in it, as in `s2s check`. In DIR only what an earlier report
     wrote is overwritten, or removed where its function is gone.
@@ -43,7 +53,7 @@ def report(paths: tuple[Path, ...], output: Path) -> None:
 
     lost: list[tuple[str, Path]] = []
     root = _root(paths)
-    entries = [_entry(path, named, root) for path, named in find_files(paths, lost)]
+    entries = [_entry(path, named, classes, root) for path, named in find_files(paths, lost)]
     every = [*entries, *_lost(lost, root)]
     _write(output, dict(pages(every)))
     problems = [
@@ -54,6 +64,7 @@ def report(paths: tuple[Path, ...], output: Path) -> None:
     for why, path in lost:
         _say(f"Error: {why}: {path}")
     functions = counted(sum(len(entry.reviews) for entry in entries), "function")
+    functions += " and classes" if classes else ""
     among = f"{functions} in {counted(len(entries), 'file')}"
     click.echo(f"{output / 'index.html'}: {among}, {counted(len(problems), 'problem')}")
     sys.exit(2 if lost else 1 if problems else 0)
@@ -83,22 +94,16 @@ def _name(path: Path, root: str) -> str:
 # --- reading --------------------------------------------------------------------------------
 
 
-def _entry(path: Path, named: bool, root: str) -> Entry:
+def _entry(path: Path, named: bool, classes: bool, root: str) -> Entry:
     """One file of the report. What cannot be read or shown is a problem of it."""
-    from .. import locate
     from ..pages.review import review, too_large
     from ..pages.site import Entry
-    from ..source import from_file
 
     name = _name(path, root)
     problems: list[Diagnostic] = []
-    sources: list[Source] = []
     reviews: list[Review] = []
-    with collecting(problems, Span(name, 1)):
-        if b"autograd_script" in path.read_bytes() or named:
-            every = from_file(path, locate.module_of(path).name, shown=name)
-            sources += [source for source in every if locate.is_compiled(source)]
-    for source in sources:
+    functions, others = of_file(path, named, classes, problems, name)
+    for source in (*functions, *of_classes(others, problems)):
         large = too_large(source)
         if large is not None:
             problems.append(large)

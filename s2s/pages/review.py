@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass, field
 
 from .. import pipeline
@@ -9,8 +10,18 @@ from ..emit.call import emit_call
 from ..errors import TransformError
 from ..ir import Diagnostic, Pair, Saved, Source, lines_of
 from ..review.facts import Facts, facts
+from ..source import parse_text
 
-__all__ = ["FORMS", "Form", "Review", "first_line", "review", "too_large"]
+__all__ = [
+    "FORMS",
+    "Form",
+    "Review",
+    "lines_shown",
+    "review",
+    "title",
+    "too_large",
+    "written",
+]
 
 FORMS = (*pipeline.FORMS, "call")
 LONGEST_FUNCTION = 2000  # lines
@@ -65,25 +76,39 @@ def _form(pair: Pair, name: str) -> Form:
     return Form(name, emitted.text, emitted.lines, saved)
 
 
-def first_line(source: Source) -> int:
-    """The line of the first decorator."""
-    function = source.function
-    return min([function.lineno, *(d.lineno for d in function.decorator_list)])
+def written(source: Source) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef:
+    """What the user wrote: the function, or the class that it is made of, at its place in the
+    user's file."""
+    if not source.user_text:
+        return source.function
+    line = source.line(source.function)
+    nodes = ast.walk(parse_text(source.user_text))
+    return next(n for n in nodes if isinstance(n, ast.ClassDef) and n.lineno == line)
+
+
+def title(source: Source) -> str:
+    """The qualified name of what the user wrote."""
+    return ".".join([*source.qualname.split(".")[:-1], written(source).name])
+
+
+def lines_shown(source: Source) -> tuple[int, int]:
+    """The first and the last line of it, decorators included."""
+    node = written(source)
+    first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+    return first, node.end_lineno or node.lineno
 
 
 def too_large(source: Source) -> Diagnostic | None:
     """A function that no page can show: nobody reads it, and it takes minutes to compile."""
-    first, last = first_line(source), source.function.end_lineno or source.function.lineno
+    first, last = lines_shown(source)
     span = source.span(source.function)
     if last - first >= LONGEST_FUNCTION:
-        what = (
-            f"{source.qualname} has {last - first + 1:,} lines; a page shows {LONGEST_FUNCTION:,}"
-        )
+        what = f"{title(source)} has {last - first + 1:,} lines; a page shows {LONGEST_FUNCTION:,}"
         return Diagnostic("error", span, what, "take the function apart")
-    rows = lines_of(source.text)[first - 1 : last]
+    rows = lines_of(source.user_text or source.text)[first - 1 : last]
     for number, row in enumerate(rows, first):
         if len(row) > LONGEST_LINE:
-            what = f"a line of {len(row):,} characters in {source.qualname}; a page shows "
+            what = f"a line of {len(row):,} characters in {title(source)}; a page shows "
             what += f"{LONGEST_LINE:,}"
             return Diagnostic("error", source.line_span(number), what, "break the line")
     return None

@@ -16,10 +16,10 @@ from markupsafe import Markup
 
 from .. import __version__, codes
 from ..emit.eager import attribute
-from ..ir import Diagnostic, Saved, lines_of
+from ..ir import Diagnostic, Saved, Source, lines_of
 from ..review import words
 from .markup import Mark, Piece, html_of, names_in, outermost, pieces, visible
-from .review import Form, Review, first_line
+from .review import Form, Review, lines_shown, title, written
 
 __all__ = ["GENERATOR", "Entry", "page_names", "pages"]
 
@@ -99,7 +99,7 @@ def page_names(entries: Sequence[Entry]) -> list[str]:
     for entry in entries:
         module = entry.file.removesuffix(".py").replace("/", ".")
         for review in entry.reviews:
-            whole = f"{module}.{_plain(review.source.qualname)}"
+            whole = f"{module}.{_plain(title(review.source))}"
             plain = re.sub(r"[^A-Za-z0-9_.-]", "_", whole).lstrip(".-")[:120]
             name, number = plain, 0
             while name.casefold() in taken:
@@ -115,7 +115,7 @@ def _plain(qualname: str) -> str:
 
 
 def _link(review: Review, name: str) -> tuple[str, str]:
-    return name, _plain(review.source.qualname)
+    return name, _plain(title(review.source))
 
 
 # --- the page of a function -----------------------------------------------------------------
@@ -128,8 +128,8 @@ def _shown(entry: Entry, review: Review) -> dict[str, Any]:
     rows = list(_source_rows(review, colours, forms))
     return {
         "file": entry.file,
-        "name": _plain(source.qualname),
-        "line": source.function.lineno,
+        "name": _plain(title(source)),
+        "line": written(source).lineno,
         "problems": review.problems,
         "warnings": review.warnings,
         "plan": list(_plan(review, colours)),
@@ -205,13 +205,13 @@ def _source_rows(
 ) -> Iterator[dict[str, Any]]:
     """The user's lines, each with the first line of each form that comes from it."""
     source = review.source
-    first, last = first_line(source), source.function.end_lineno or source.function.lineno
-    every = lines_of(source.text)
+    first, last = lines_shown(source)
+    every = lines_of(source.user_text or source.text)
     rows = every[first - 1 : last]
     margin = min((len(r) - len(r.lstrip(" ")) for r in rows if r.strip()), default=0)
     marks = [
         Mark(m.line - first + 1, m.start - margin, m.end - margin, m.name)
-        for m in names_in([source.function], every, {n: n for n in colours}, whole=True)
+        for m in names_in(_functions(source), every, {n: n for n in colours}, whole=True)
     ]
     targets: list[tuple[str, dict[int, int]]] = []
     for form in forms:
@@ -228,6 +228,14 @@ def _source_rows(
             "html": html_of(row, colours),
             "remarks": [(kind, p) for kind, p in _remarks(review) if p.span.line == number],
         }
+
+
+def _functions(source: Source) -> list[ast.AST]:
+    """The function, or the methods of the class, in whose text variables are coloured."""
+    node = written(source)
+    if isinstance(node, ast.ClassDef):
+        return [s for s in node.body if isinstance(s, ast.FunctionDef)]
+    return [node]
 
 
 def _remarks(review: Review) -> Iterator[tuple[str, Diagnostic]]:
@@ -276,9 +284,9 @@ def _index(entries: Sequence[Entry], names: Sequence[str]) -> dict[str, Any]:
             "problems": entry.problems,
             "functions": [
                 {
-                    "name": _plain(review.source.qualname),
+                    "name": _plain(title(review.source)),
                     "href": next(links),
-                    "line": review.source.function.lineno,
+                    "line": written(review.source).lineno,
                     "problems": review.problems,
                     "warnings": review.warnings,
                     "saved": _tensors(review),
@@ -296,7 +304,7 @@ def _index(entries: Sequence[Entry], names: Sequence[str]) -> dict[str, Any]:
         "files": files,
         "to_look_at": [
             {"kind": kind, "href": f"{name}#L{p.span.line}", "file": entry.file, "problem": p}
-            | {"name": _plain(review.source.qualname)}
+            | {"name": _plain(title(review.source))}
             for kind in ("bad", "doubt")
             for (entry, review), name in zip(every, names)
             for which, p in _remarks(review)
