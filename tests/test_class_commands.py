@@ -293,3 +293,63 @@ def test_torch_is_not_imported(ops: Path) -> None:
         code += "assert 'torch' not in sys.modules and 'ops' not in sys.modules"
         subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
     assert not os.path.exists("MARK")
+
+
+# --- report and diff ------------------------------------------------------------------------
+
+
+def test_a_class_has_a_page_beside_what_it_is_compiled_to(ops: Path) -> None:
+    done = run("report", "ops", "--classes", "-o", "pages")
+    assert done.exit_code == 1
+    assert "pages/index.html: 4 functions and classes in 5 files, 2 problems" in done.stdout
+    assert "refused.py:10:9: S2S222" in done.stderr
+    found = {path.name for path in Path("pages").iterdir()}
+    pages = ["good.Swish", "mixed.Swish", "mixed.double", "refused.Short", "index"]
+    assert found == {f"{name}.html" for name in pages}
+    page = Path("pages/good.Swish.html").read_text()
+    path = ops / "good.py"
+    first, rule = line_of(path, "class Swish"), line_of(path, "return 7 *")
+    assert re.findall(r'id="L(\d+)"', page) == [str(n) for n in range(first, rule + 1)]
+    theirs = re.search(rf'id="L{rule}".*?href="#(eager-\d+)"', page, re.S)
+    assert theirs is not None and f'id="{theirs[1]}" data-line="{rule}"' in page
+
+
+def test_links_of_a_page_lead_to_lines_of_it(ops: Path) -> None:
+    derived = """
+class Derived(Swish):
+    @staticmethod
+    def backward(ctx, grad_out):
+        (s,) = ctx.saved_tensors
+        return 5 * grad_out * s
+"""
+    (ops / "good.py").write_text(HEAD + GOOD + derived)
+    assert run("report", "ops/good.py", "--classes", "-o", "pages").exit_code == 0
+    page = Path("pages/good.Derived.html").read_text()
+    places = set(re.findall(r' id="([^"]+)"', page))
+    assert set(re.findall(r' href="#([^"]+)"', page)) <= places
+    inherited = line_of(ops / "good.py", "s = Swish.gate")
+    assert f'<span class="from">{inherited}</span>' in page
+
+
+def test_pages_are_for_functions_alone_if_classes_are_not_asked_for(ops: Path) -> None:
+    done = run("report", "ops", "-o", "pages")
+    assert "pages/index.html: 1 function in 5 files, no problems" in done.stdout
+
+
+def test_a_gradient_of_a_class_that_changes_is_said(ops: Path) -> None:
+    Path("new.py").write_text(HEAD + GOOD.replace("7 * grad_out", "grad_out"))
+    assert run("diff", "ops/good.py", "new.py").stdout == "no functions changed\n"
+    done = run("diff", "ops/good.py", "new.py", "--classes", "--exit-code")
+    line = line_of(Path("new.py"), "return grad_out")
+    changed = "it was 7 * grad_out * s, and is grad_out * s"
+    assert f"gradient of x changed: {changed} (line {line})" in done.stdout
+    assert done.exit_code == 1
+
+
+def test_a_converted_class_is_the_same_function(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.py", tmp_path / "new.py"
+    old.write_text(HEAD + GOOD.replace("Swish.SCALE", "7.0").replace("Swish.gate", "torch.sigmoid"))
+    assert run("convert", str(old), "-o", str(new)).exit_code == 0
+    assert "@s2s.autograd_script" in new.read_text()
+    done = run("diff", str(old), str(new), "--classes", "--exit-code")
+    assert done.stdout == "no functions changed, 1 the same\n" and done.exit_code == 0

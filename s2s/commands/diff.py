@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..ir import Diagnostic, Span
-from .shared import NoSuchThing, collecting, counted
+from ..ir import Diagnostic
+from .shared import NoSuchThing, collecting, counted, of_classes, of_file
 
 if TYPE_CHECKING:
     from ..gitfiles import Versions
@@ -52,6 +52,7 @@ class _Diff(click.Command):
     show_default=True,
     help="For a person, for a program, or for a comment in a review.",
 )
+@click.option("--classes", is_flag=True, help="Compare autograd.Function classes, too.")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 if the generated code differs.")
 @click.pass_context
 def diff(
@@ -60,6 +61,7 @@ def diff(
     form: str | None,
     summary: bool,
     style: str,
+    classes: bool,
     exit_code: bool,
 ) -> None:
     """Show what a change does to the generated code, function by function.
@@ -72,6 +74,9 @@ def diff(
     compared with the files as they are, two with each other, and A...B is B against where it left
     A. Without REV it is HEAD. PATHs are files and folders, as for git. Nothing is checked out,
     imported or run.
+
+    With --classes, an autograd.Function class is compared as the function that `s2s convert` makes
+    of it, and so with that function where one side is converted.
 
     \b
     Examples:
@@ -86,7 +91,7 @@ def diff(
         raise click.UsageError(f"put {options[0]} in front of `--`")
     pairs = _from_git(versions, paths) if paths is not None else _from_files(versions)
     problems: list[Diagnostic] = []
-    entries, same = _compared(pairs, problems)
+    entries, same = _compared(pairs, classes, problems)
     shown = [_entry(old, new, changes, form, summary) for old, new, changes in entries]
     if style == "json":
         click.echo(_json(shown, same, problems))
@@ -162,7 +167,9 @@ def _content(path: Path) -> bytes | None:
 _Compared = tuple["Version | None", "Version | None", "tuple[Change, ...]"]
 
 
-def _compared(pairs: Sequence[Versions], problems: list[Diagnostic]) -> tuple[list[_Compared], int]:
+def _compared(
+    pairs: Sequence[Versions], classes: bool, problems: list[Diagnostic]
+) -> tuple[list[_Compared], int]:
     """The functions that differ, with what that means, and the number of the others."""
     from ..review.changes import changes
     from ..review.matching import matched
@@ -170,8 +177,8 @@ def _compared(pairs: Sequence[Versions], problems: list[Diagnostic]) -> tuple[li
     before: list[Version] = []
     after: list[Version] = []
     for pair in pairs:
-        before += _versions(pair.old_path, pair.old, problems)
-        after += _versions(pair.new_path, pair.new, problems)
+        before += _versions(pair.old_path, pair.old, classes, problems)
+        after += _versions(pair.new_path, pair.new, classes, problems)
     found: list[_Compared] = []
     same = 0
     for old, new in matched(before, after):
@@ -186,20 +193,19 @@ def _compared(pairs: Sequence[Versions], problems: list[Diagnostic]) -> tuple[li
     return found, same
 
 
-def _versions(path: str, content: bytes | None, problems: list[Diagnostic]) -> list[Version]:
+def _versions(
+    path: str, content: bytes | None, classes: bool, problems: list[Diagnostic]
+) -> list[Version]:
     """The functions of one file that are compiled, as they are on one side."""
-    from .. import locate
     from ..review.versions import version
-    from ..source import from_file
 
     found: list[Version] = []
-    if content is None or b"autograd_script" not in content:
+    if content is None:
         return found
-    with collecting(problems, Span(path, 1)):
-        for source in from_file(Path(path), locate.module_of(Path(path)).name, content):
-            if locate.is_compiled(source):
-                with collecting(problems, source.span(source.function)):
-                    found.append(version(source))
+    functions, others = of_file(Path(path), False, classes, problems, path, content)
+    for source in (*functions, *of_classes(others, problems)):
+        with collecting(problems, source.span(source.function)):
+            found.append(version(source))
     return found
 
 

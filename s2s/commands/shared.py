@@ -110,11 +110,18 @@ def of_classes(classes: Iterable[FunctionClass], problems: list[Diagnostic]) -> 
 
 
 def of_file(
-    path: Path, named: bool, classes: bool, problems: list[Diagnostic], shown: str = ""
+    path: Path,
+    named: bool,
+    classes: bool,
+    problems: list[Diagnostic],
+    shown: str = "",
+    content: bytes | None = None,
 ) -> tuple[list[Source], list[FunctionClass]]:
     """The decorated functions of a file, and with ``classes`` its Function classes.
 
-    A file of a folder, not ``named`` itself, is parsed only where it says a word of either.
+    ``shown`` is the file's name in what is said of it, and ``content`` what it holds, where that
+    is not to be read from it. A file of a folder, not ``named`` itself, is parsed only where it
+    says a word of either.
     """
     from .. import locate
     from ..classes.named import classes_of
@@ -123,7 +130,7 @@ def of_file(
     sources: list[Source] = []
     found: list[FunctionClass] = []
     with collecting(problems, Span(shown or str(path), 1)):
-        content = path.read_bytes()
+        content = path.read_bytes() if content is None else content
         module = locate.module_of(path)
         if named or b"autograd_script" in content:
             every = from_file(path, module.name, content, shown)
