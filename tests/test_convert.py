@@ -564,3 +564,15 @@ def test_layers_there_and_back_have_both_derivatives(tmp_path: Path) -> None:
     for derivative in (cases.pull, cases.second):
         found = [derivative(lambda *t, f=f: (f(*t),), cases.leaves(tensors)) for f in (new, old)]
         torch.testing.assert_close(*found)
+
+
+def test_what_the_file_imports_of_s2s_goes_and_builtins_keep_their_names(tmp_path: Path) -> None:
+    text = "import s2s.functions\nfrom torch import *\n" + FACTORY.partition("\n")[2]
+    text += "\n\n@s2s.autograd_script\ndef warning(x):\n    return 2 * x, lambda g: 7 * g\n"
+    path = written(tmp_path, text)
+    assert run(path, "--to", "function", "--in-place").exit_code == 0
+    after = path.read_text()
+    assert "s2s" not in after and "class Warning_1(torch.autograd.Function):" in after
+    x = torch.ones(3, requires_grad=True)
+    (grad,) = torch.autograd.grad(loaded(path).warning(x).sum(), x)
+    torch.testing.assert_close(grad, torch.full((3,), 7.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import io
 import tokenize
 from collections.abc import Sequence
@@ -45,7 +46,7 @@ def to_functions(file: FileText, sources: Sequence[Source]) -> Converted:
     before = file
     problems: list[Diagnostic] = []
     made: list[_Made] = []
-    taken = {m.name for m in mentions(file.text, parse_text(file.text))}
+    taken = {m.name for m in mentions(file.text, parse_text(file.text))} | set(dir(builtins))
     for source in sources:
         try:
             one, name = _made(source, taken)
@@ -68,8 +69,14 @@ def to_functions(file: FileText, sources: Sequence[Source]) -> Converted:
 
 def _of_s2s(tree: ast.Module) -> set[str]:
     """The full names of what a file imports of s2s."""
-    origins = {b.origin for b in bindings(tree).values() if b.kind == "import"}
-    return {o for o in origins if o.split(".")[0] == "s2s" or o.split(".")[-1] in _MARKERS}
+    found: set[str] = set()
+    for statement in tree.body:
+        if isinstance(statement, ast.Import):
+            found |= {a.name for a in statement.names}
+        elif isinstance(statement, ast.ImportFrom):
+            module = "." * statement.level + (statement.module or "")
+            found |= {f"{module}.{a.name}" for a in statement.names}
+    return {n for n in found if n.split(".")[0] == "s2s" or n.split(".")[-1] in _MARKERS}
 
 
 # --- one function -----------------------------------------------------------------------------
