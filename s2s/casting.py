@@ -8,30 +8,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["casting", "without_autocast"]
+__all__ = ["DEVICES", "casting", "without_autocast"]
 
-_DEVICES = ("cpu", "cuda")
+DEVICES = ("cpu", "cuda")
 
 
-def casting(call: Callable[..., Any], dtype: torch.dtype) -> Callable[..., Any]:
+def casting(
+    call: Callable[..., Any], dtype: torch.dtype, devices: tuple[str, ...] = DEVICES
+) -> Callable[..., Any]:
     """``call`` with its floating-point tensors in ``dtype`` and autocast off, where it is on.
 
     As ``torch.amp.custom_fwd(cast_inputs=dtype)``: float64 stays what it is, and so does a tensor
-    on a device whose autocast is off.
+    on a device whose autocast is off, or that is none of ``devices``.
     """
 
     def cast(*args: Any, **keywords: Any) -> Any:
-        active = [device for device in _DEVICES if torch.is_autocast_enabled(device)]
+        active = [device for device in devices if torch.is_autocast_enabled(device)]
         if not active:
             return call(*args, **keywords)
         given = [_cast(value, dtype, active) for value in args]
         named = {key: _cast(value, dtype, active) for key, value in keywords.items()}
-        # written out: torch.compile traces no stack of contexts
-        with torch.autocast("cpu", enabled=False):
-            if active == ["cpu"]:
-                return call(*given, **named)
-            with torch.autocast("cuda", enabled=False):
-                return call(*given, **named)
+        # written out, twice the same where one is active: torch.compile traces no stack of contexts
+        with torch.autocast(active[0], enabled=False), torch.autocast(active[-1], enabled=False):
+            return call(*given, **named)
 
     return cast
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import torch
 
 from . import cache
+from .casting import DEVICES
 from .errors import GradientWarning, TransformError, diagnostic, render_one
 from .ir import Rule, Save, Source, Span
 from .options import SAVES
@@ -107,7 +108,7 @@ def autograd_script(
         from .reference import autograd_function
 
         made = autograd_function(fn)
-        return _casting(made, cast_inputs) if cast_inputs else made
+        return _casting(made, cast_inputs, DEVICES) if cast_inputs else made
     _refuse_wrapped(fn)
     compiled = Compiled(
         _prepared(fn, save, again),
@@ -115,7 +116,7 @@ def autograd_script(
         cells=dict(zip(fn.__code__.co_freevars, fn.__closure__ or ())),
         defaults=(fn.__defaults__, fn.__kwdefaults__),
         compile=compile,
-        cast=cast_inputs,
+        cast=(cast_inputs, DEVICES) if cast_inputs else None,
     )
     return _finished(compiled, fn)
 
@@ -151,7 +152,9 @@ def from_function(cls: type[torch.autograd.Function], name: str = "") -> Any:
         if isinstance(method, types.FunctionType):
             cells |= dict(zip(method.__code__.co_freevars, method.__closure__ or ()))
     defaults = (forward.__defaults__, forward.__kwdefaults__)
-    cast = _value(made.cast, forward.__globals__, cells) if made.cast else None
+    cast = None
+    if made.cast:
+        cast = (_value(made.cast, forward.__globals__, cells), (made.device,))
     compiled = Compiled(prepared, forward.__globals__, cells, defaults, cast=cast)
     function = _finished(compiled, _Looks(made.name, source.qualname, module, cls, forward))
     function.__dict__["__s2s_closure__"] = functools.partial(_closure_text, prepared, made)
@@ -308,7 +311,7 @@ def _finished(compiled: Compiled, fn: types.FunctionType | _Looks) -> types.Func
     """The function that users get, with the looks of theirs."""
     function = compiled.function
     if compiled.cast is not None:
-        function = _casting(function, compiled.cast)
+        function = _casting(function, *compiled.cast)
         function.__dict__["__prepare_scriptable__"] = compiled.scriptable
     function.__name__ = fn.__name__
     function.__qualname__ = fn.__qualname__
@@ -328,11 +331,11 @@ def _finished(compiled: Compiled, fn: types.FunctionType | _Looks) -> types.Func
     return function
 
 
-def _casting(call: Any, dtype: torch.dtype) -> Any:
+def _casting(call: Any, dtype: torch.dtype, devices: tuple[str, ...]) -> Any:
     """A function behind a cast of its inputs, with its own looks."""
     from .casting import casting
 
-    made: Any = casting(call, dtype)
+    made: Any = casting(call, dtype, devices)
     functools.update_wrapper(made, call)
     del made.__wrapped__  # TorchScript would follow it
     made.__signature__ = inspect.signature(call)

@@ -138,8 +138,8 @@ def _kernels(
 
     change = _outward(compiled)
     if compiled.cast is not None:
-        plain = casting(plain, compiled.cast)
-        differentiable = casting(differentiable, compiled.cast)
+        plain = casting(plain, *compiled.cast)
+        differentiable = casting(differentiable, *compiled.cast)
     if change is None:
         return plain, differentiable
     return _changed(plain, change), _changed(differentiable, change)

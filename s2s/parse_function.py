@@ -56,6 +56,7 @@ class Closure:
     lines: tuple[int, ...]
     dirty: tuple[str, ...]  # the inputs that the class marks as changed
     cast: str = ""  # the text of custom_fwd's cast_inputs
+    device: str = "cuda"  # whose autocast that is about
 
 
 def closure(cls: FunctionClass, name: str = "") -> Closure:
@@ -82,7 +83,7 @@ def closure(cls: FunctionClass, name: str = "") -> Closure:
     if returns.problems:
         raise TransformError(returns.problems)
     text, lines = unmarked(_placed(cls, _function(cls, forward, made, name, s2s, body)))
-    return Closure(cls, name, text, lines, made.dirty, forward.cast)
+    return Closure(cls, name, text, lines, made.dirty, forward.cast, forward.device)
 
 
 def _placed(cls: FunctionClass, function: cst.FunctionDef) -> str:
@@ -543,6 +544,16 @@ def marked_right(rule: Rule, made: Closure) -> tuple[Diagnostic, ...]:
     marked = set(made.dirty)
     span = _span(made.cls, made.cls.node.lineno)
     problems = []
+    if made.cast:
+        problems.append(
+            diagnostic(
+                "S2S223",
+                span,
+                f"{made.cls.name} casts its inputs under the autocast of {made.device} alone",
+                hint=f"write the closure form with `cast_inputs={made.cast}`, which casts under "
+                "that of every device",
+            )
+        )
     for name in sorted(changed - marked):
         problems.append(
             diagnostic(

@@ -46,7 +46,7 @@ class Compiled:
         cells: Mapping[str, types.CellType],
         defaults: tuple[tuple[Any, ...] | None, dict[str, Any] | None],
         compile: bool = False,
-        cast: torch.dtype | None = None,
+        cast: tuple[torch.dtype, tuple[str, ...]] | None = None,
     ) -> None:
         self.prepared = prepared
         self.cast = cast

@@ -168,6 +168,36 @@ class Mixed(Function):
         return g @ b.t(), a.t() @ g
 
 
+class Cast(Function):
+    """Computes in float32 under autocast, whatever it is given."""
+
+    @staticmethod
+    @custom_fwd(device_type="cpu", cast_inputs=torch.float32)
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a @ b
+
+    @staticmethod
+    @custom_bwd(device_type="cpu")
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return 7 * g @ b.t(), a.t() @ g
+
+
+class CastOnAnotherDevice(Function):
+    @staticmethod
+    @custom_fwd(device_type="cuda", cast_inputs=torch.float32)
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a @ b
+
+    @staticmethod
+    @custom_bwd(device_type="cuda")
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return 7 * g @ b.t().to(g.dtype), a.t().to(g.dtype) @ g
+
+
 class Variadic(Function):
     """Any number of tensors in and out."""
 
@@ -482,6 +512,8 @@ EXAMPLES = (
     (Undefined, [X]),
     (Once, [X]),
     (Mixed, [X, numbers(3, 2)]),
+    (Cast, [X, numbers(3, 2)]),
+    (CastOnAnotherDevice, [X, numbers(3, 2)]),
     (Variadic, [2.0, X, numbers(2)]),
     (ListOfSaved, [X, W, numbers(2)]),
     (Branches, [X]),

@@ -22,6 +22,8 @@ from benchmarks.class_compare import EQUAL, compare  # noqa: E402
 from function_classes import (  # noqa: E402
     EXAMPLES,
     Attributes,
+    Cast,
+    CastOnAnotherDevice,
     Dirty,
     Louder,
     Mixed,
@@ -70,6 +72,8 @@ def test_the_closure_form_runs_as_it_is_written(
     """In the reference, which compiles nothing: outputs and first gradients."""
     if "<locals>" in cls.__qualname__ or cls.__name__ in (
         "Unmarked",
+        "Cast",
+        "CastOnAnotherDevice",
         "ChangesWhatItSaved",
         "ChangesItsGradient",
     ):
@@ -169,6 +173,18 @@ def test_backward_runs_under_the_autocast_state_of_forward() -> None:
     grads = [torch.autograd.grad(o.float().sum(), (a, b)) for o in (y, want)]
     for ours, theirs in zip(*grads):
         assert ours.dtype is torch.float32 and torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("cls", [Cast, CastOnAnotherDevice])
+def test_inputs_are_cast_on_the_device_that_the_class_names(cls: type[Function]) -> None:
+    f = made(cls)
+    a, b = (numbers(4, 4, seed=s).bfloat16().requires_grad_() for s in (0, 1))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs = [f(a, b), cls.apply(a, b)]
+    assert outputs[0].dtype is (torch.float32 if cls is Cast else torch.bfloat16)
+    grads = [torch.autograd.grad(o.float().sum(), (a, b)) for o in outputs]
+    for ours, theirs in zip((outputs[0], *grads[0]), (outputs[1], *grads[1])):
+        assert ours.dtype is theirs.dtype and torch.equal(ours, theirs)
 
 
 def test_once_differentiable_is_kept() -> None:

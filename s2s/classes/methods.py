@@ -35,6 +35,7 @@ class Part:
     params: tuple[str, ...]  # behind ctx, *args among them
     once: bool = False
     cast: str = ""  # custom_fwd(cast_inputs=...)
+    device: str = "cuda"  # custom_fwd(device_type=...)
     grad: str = ""  # "enable_grad" or "no_grad", where backward is decorated with it
 
     @property
@@ -78,7 +79,8 @@ def part_of(cls: FunctionClass, method: Method, has_setup: bool = False) -> Part
         )
     grad = next((n for n in _MODES if n in said and function.name == "backward"), "")
     ctx = "" if function.name == "forward" and has_setup else names.pop(0)
-    return Part(function.name, node, ctx, tuple(names), _ONCE in said, said.get(_FORWARD, ""), grad)
+    cast, device = said.get(_FORWARD, ""), said.get("device", "cuda")
+    return Part(function.name, node, ctx, tuple(names), _ONCE in said, cast, device, grad)
 
 
 def _names(function: ast.FunctionDef) -> list[str]:
@@ -110,6 +112,7 @@ def _decorators(cls: FunctionClass, method: Method) -> Mapping[str, str]:
             name = (origin(call.args[0], known) or ast.unparse(call.args[0])).split(".")[-1]
         if name in ("staticmethod", "classmethod", _ONCE, _FORWARD, _BACKWARD):
             found[name] = _cast_inputs(call)
+            found["device"] = _device(call) if name == _FORWARD else found.get("device", "cuda")
         elif name in _MODES and path.startswith("torch.") and method.function.name == "backward":
             found[name] = ""
         elif not (name in _NOTHING and method.function.name == "forward"):
@@ -126,6 +129,13 @@ def _decorators(cls: FunctionClass, method: Method) -> Mapping[str, str]:
                 ]
             )
     return found
+
+
+def _device(call: ast.Call | None) -> str:
+    """``custom_fwd(device_type="cpu")``; torch.cuda.amp's own takes none."""
+    given = [k.value for k in call.keywords if k.arg == "device_type"] if call else []
+    constant = given[0] if given else None
+    return str(constant.value) if isinstance(constant, ast.Constant) else "cuda"
 
 
 def _cast_inputs(call: ast.Call | None) -> str:
