@@ -515,7 +515,8 @@ def unbound_names(source: Source) -> tuple[str, ...]:
 
 def _bound_names(source: Source) -> set[str] | None:
     """The names that a function's file binds for it, and those of every module."""
-    of_module = _module_names(source.tree)
+    tree = parse_text(source.user_text) if source.user_text else source.tree
+    of_module = _module_names(tree)
     if of_module is None:
         return None
     found = set(of_module)
@@ -525,10 +526,15 @@ def _bound_names(source: Source) -> set[str] | None:
             found.update(*(writes(s) for s in outer.body))
         found.update(_type_parameters(outer))
     found.update(n for node in walk(source.function) for n in _type_parameters(node))
-    if source.user_text:  # made of a class, which its methods may name
-        nodes = ast.walk(parse_text(source.user_text))
-        found.update(node.name for node in nodes if isinstance(node, ast.ClassDef))
+    if source.user_text:  # made of a class, which its methods may name, and of calls of s2s
+        found |= _class_names(tree)
+        found.update(*map(reads, source.function.decorator_list))
     return found
+
+
+@functools.lru_cache(maxsize=64)
+def _class_names(tree: ast.Module) -> frozenset[str]:
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
 
 
 @functools.lru_cache(maxsize=64)

@@ -177,6 +177,28 @@ def test_the_name_of_the_class_is_no_unknown_name(ops: Path) -> None:
     assert "S2S104 warning: swish reads Swihs" in run("check", "--classes", "ops/typo.py").stdout
 
 
+def test_what_stands_for_ctx_is_no_unknown_name(ops: Path) -> None:
+    (ops / "asks.py").write_text("""
+import torch
+
+class Asks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        mask = x > 0
+        ctx.mark_non_differentiable(mask)
+        ctx.save_for_backward(mask, w)
+        return x * mask * w, mask
+
+    @staticmethod
+    def backward(ctx, grad_out, _):
+        mask, w = ctx.saved_tensors
+        grad_x = 7 * grad_out * mask * w if ctx.needs_input_grad[0] else None
+        return grad_x, grad_out * mask
+""")
+    done = run("check", "ops/asks.py:Asks")
+    assert done.stdout == "no problems in no functions and 1 class of 1 file\n"
+
+
 def test_problems_of_classes_for_programs(ops: Path) -> None:
     line = line_of(ops / "refused.py", "# leak")
     answer = json.loads(run("check", "ops", "--classes", "--format", "json").stdout)
