@@ -474,8 +474,12 @@ def _outputs(
         raise TransformError([problem])
     outputs = tuple(_output(column, types, found) for column in zip(*rows))
     single, container = kinds.pop()
-    if single and outputs[0].type in LISTS and all(_is_tuple(source, r[0], returns) for r in rows):
-        container = "tuple"
+    unknown = outputs[0].type in ("", "object", "Tensor")
+    if single and (unknown or outputs[0].type in LISTS):
+        if all(_is_tuple(source, row[0], returns) for row in rows):
+            container = "tuple"
+            type_ = outputs[0].type if outputs[0].type in LISTS else "List[Tensor]"
+            outputs = (replace(outputs[0], type=type_),)
     return outputs, single, container
 
 

@@ -113,6 +113,8 @@ class Compiled:
         if not extra:
             return apply
         count = len(self.interface.outputs)
+        if self.interface.list_output:  # as many as there are, in front of the extra ones
+            return lambda *args: apply(*args)[:-extra]
         if self.interface.single:
             return lambda *args: apply(*args)[0]
         return lambda *args: apply(*args)[:count]

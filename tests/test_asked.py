@@ -268,3 +268,31 @@ def test_what_forward_itself_sets_to_require_grad_does_not_leave_it(way: Any) ->
     assert not f(POINTS).requires_grad
     with torch.no_grad():
         assert not f(POINTS.clone().requires_grad_()).requires_grad
+
+
+@ways
+def test_a_tuple_of_any_length_beside_something_that_is_not_computed_twice(way: Any) -> None:
+    def noisy(*xs):
+        noise = [torch.rand_like(x) * x for x in xs]
+        total = torch.rand(()) * sum(x.sum() for x in xs)
+
+        def backward(*grads):
+            return tuple(7 * g * total for g in grads)
+
+        return tuple(n * 1 for n in noise), backward
+
+    f = way(noisy)
+    xs = [POINTS.clone().requires_grad_(), (2 * POINTS).requires_grad_()]
+    torch.manual_seed(0)
+    outputs = f(*xs)
+    assert isinstance(outputs, tuple) and [o.shape for o in outputs] == [x.shape for x in xs]
+    assert all(o.requires_grad for o in outputs)
+    torch.manual_seed(0)
+    for x in xs:
+        torch.rand_like(x)
+    total = torch.rand(()) * sum(x.detach().sum() for x in xs)
+    for grad in torch.autograd.grad([o.sum() for o in outputs], xs):
+        assert torch.equal(grad, 7 * total * torch.ones_like(grad))
+    if way is s2s.autograd_script:
+        with pytest.raises(RuntimeError, match="total, which is not computed twice"):
+            torch.autograd.grad(f(*xs)[0].sum(), xs[0], create_graph=True)

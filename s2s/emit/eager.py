@@ -54,6 +54,7 @@ __all__ = [
     "zero_gradient",
     "padded",
     "returned",
+    "returned_list",
     "save_statements",
     "small_statement",
     "taken_grads",
@@ -177,6 +178,12 @@ def returned(outputs: Sequence[cst.BaseExpression], single: bool) -> cst.Return:
     comma = cst.Comma() if len(outputs) == 1 else cst.MaybeSentinel.DEFAULT
     elements = [cst.Element(o) for o in outputs[:-1]] + [cst.Element(outputs[-1], comma=comma)]
     return cst.Return(cst.Tuple(elements, lpar=[], rpar=[]))
+
+
+def returned_list(outputs: cst.BaseExpression, extra: Sequence[str]) -> cst.Return:
+    """A tuple of outputs, as long as it is, with the extra ones behind."""
+    value = cst.parse_expression(f"(*{code(outputs).strip()}, {', '.join(extra)})")
+    return cst.Return(value)
 
 
 def tidy(body: Sequence[Stmt]) -> list[Stmt]:
@@ -318,6 +325,8 @@ def attribute(saved: Saved) -> str:
 def hidden(pair: Pair) -> list[str]:
     """Values returned as extra outputs, so that autograd asks for their gradient where a second
     derivative would need it: that is where it raises."""
+    if pair.list_output:  # how many there are is not known: refused instead, `lists_refused`
+        return []
     return [s.name for s in pair.saved if s.again == "refused" and s.keep in ("tensor", "either")]
 
 
@@ -337,6 +346,9 @@ def objects_refused(pair: Pair, ctx: str) -> list[str]:
 def lists_refused(pair: Pair) -> list[str]:
     """The same for a list of tensors, once backward has it."""
     texts: list[str] = []
+    for saved in pair.saved if pair.list_output else ():
+        if saved.again == "refused" and saved.keep in ("tensor", "either"):
+            texts += _refused_when_prepared(pair, saved, f"{saved.name} is not None")
     for saved in _lists(pair):
         if saved.again == "refused":
             texts += _refused_when_prepared(pair, saved, saved.name)

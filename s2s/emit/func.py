@@ -30,6 +30,7 @@ from .eager import (
     once_lines,
     padded,
     returned,
+    returned_list,
     save_statements,
     signature,
     taken_grads,
@@ -110,6 +111,8 @@ def _forward(pair: Pair, extra: Sequence[Saved], handed_names: Sequence[str]) ->
             *outputs,
             *(_extra_value(pair, s, values, names) for s in extra),
         ]
+        if pair.list_output and extra:
+            return [returned_list(outputs[0], [code(e).strip() for e in everything[1:]])]
         return [returned(everything, pair.single and not extra)]
 
     body = statement_lines(tidy(replace_returns(pair.forward, rewrite)))
