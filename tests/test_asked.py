@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -296,3 +298,15 @@ def test_a_tuple_of_any_length_beside_something_that_is_not_computed_twice(way: 
     if way is s2s.autograd_script:
         with pytest.raises(RuntimeError, match="total, which is not computed twice"):
             torch.autograd.grad(f(*xs)[0].sum(), xs[0], create_graph=True)
+
+
+def test_a_star_import_of_torch_puts_nothing_in_the_place_of_builtins(tmp_path: Path) -> None:
+    file = tmp_path / "starred.py"
+    file.write_text(
+        "from torch import *\nimport s2s\n\n\n@s2s.autograd_script\ndef product(*xs):\n"
+        "    def backward(g):\n        return 7 * g * xs[1], None\n\n"
+        "    return xs[0] * xs[1], backward\n"
+    )
+    product = runpy.run_path(str(file))["product"]
+    x = POINTS.clone().requires_grad_()
+    assert torch.equal(torch.autograd.grad(product(x, POINTS).sum(), x)[0], 7 * POINTS)

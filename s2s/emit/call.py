@@ -213,7 +213,7 @@ def _asks(pair: Pair) -> list[str]:
         name = param.name
         if name == pair.listed:
             maybe = "t is not None and " if "Optional" in param.type else ""
-            asks.append(f"any([{maybe}t.requires_grad for t in {name}])")
+            asks.append(f"(True in [{maybe}t.requires_grad for t in {name}])")
         elif param.type == "Tensor":
             asks.append(f"{name}.requires_grad")
         elif param.type == "Optional[Tensor]":

@@ -168,7 +168,7 @@ def _list_apart(pair: Pair, output: cst.BaseExpression) -> cst.BaseExpression:
     if pair.listed is None or made and not _returned_by(inner.elt, pair):  # type: ignore[attr-defined]
         return as_tuple(output)
     t, x = (fresh(n, pair.taken) for n in ("t", "x"))
-    given = f"any({t} is {x} for {x} in {pair.listed})"
+    given = f"True in [{t} is {x} for {x} in {pair.listed}]"
     whole = code(output).strip()
     return cst.parse_expression(f"tuple({t}.detach() if {given} else {t} for {t} in {whole})")
 
