@@ -17,6 +17,7 @@ __all__ = [
     "fresh",
     "is_name",
     "is_none",
+    "mentioned",
     "reads",
     "returns_in",
     "root",
@@ -76,6 +77,17 @@ def walk(node: ast.AST) -> tuple[ast.AST, ...]:
     for inner in found:
         found += children(inner)
     return tuple(found)
+
+
+@_remembered
+def mentioned(node: ast.AST) -> frozenset[str]:
+    """Every name in ``node``, read or bound, and every parameter, in whatever scope.
+
+    >>> sorted(mentioned(ast.parse("def f(x): return [y for z in x]")))
+    ['x', 'y', 'z']
+    """
+    names = {n.id for n in walk(node) if isinstance(n, ast.Name)}
+    return frozenset(names | {n.arg for n in walk(node) if isinstance(n, ast.arg)})
 
 
 @_remembered

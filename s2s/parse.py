@@ -11,7 +11,7 @@ from .asked import is_marked, is_once, may_be_undefined
 from .errors import TransformError, diagnostic
 from .infer import from_annotation, infer, types_after
 from .ir import LISTS, Backward, Diagnostic, Output, Param, Rule, Source, Stmt, lines_of, replace
-from .names import fresh, is_none, returns_in, same_scope, walk, writes
+from .names import fresh, is_none, mentioned, returns_in, same_scope, walk, writes
 from .source import Binding, bindings
 from .syntax import make, rename, standalone
 
@@ -43,7 +43,7 @@ def parse(source: Source) -> Rule:
     types = types_after([s.tree for s in body], start, found)
     outputs, single, container = _outputs(source, returns, types, found)
     listed = single and outputs[0].type in LISTS
-    body, backwards = _spelled_out(body, backwards, count, _names_in(function), listed)
+    body, backwards = _spelled_out(body, backwards, count, set(mentioned(function)), listed)
     types = types_after([s.tree for s in body], start, found)
     own = {p.name for p in params}.union(*(writes(s.tree) for s in body))
     return Rule(
@@ -698,11 +698,6 @@ def nested_nodes(body: tuple[Stmt, ...]) -> dict[ast.AST, cst.CSTNode]:
 
 
 _NESTED = (ast.FunctionDef, ast.Lambda)
-
-
-def _names_in(function: ast.FunctionDef) -> set[str]:
-    names = {n.id for n in walk(function) if isinstance(n, ast.Name)}
-    return names | {n.arg for n in walk(function) if isinstance(n, ast.arg)}
 
 
 def _spelled_out(

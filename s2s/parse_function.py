@@ -34,7 +34,7 @@ from .classes.plan import Plan, Problem, plan
 from .classes.rewrite import backward_body, forward_body
 from .errors import TransformError, diagnostic
 from .ir import Diagnostic, Rule, Source, Span, lines_of, replace
-from .names import fresh, reads, returns_in, walk, writes
+from .names import fresh, mentioned, reads, returns_in, walk, writes
 from .parse import falls_through, parse
 from .source import bindings, functions_in, parse_text
 from .syntax import code, renamed
@@ -185,8 +185,7 @@ def _torch(cls: FunctionClass) -> str:
 
 
 def _taken(forward: Part, backward: Part, made: Plan) -> set[str]:
-    names = {n.id for p in (forward, backward) for n in walk(p.tree) if isinstance(n, ast.Name)}
-    names |= {n.arg for p in (forward, backward) for n in walk(p.tree) if isinstance(n, ast.arg)}
+    names = set(mentioned(forward.tree) | mentioned(backward.tree))
     variables = {*made.attributes.values(), *(made.slots or ()), made.listed}
     return names | variables | set(made.forward_names.values())
 

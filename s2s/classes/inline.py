@@ -17,7 +17,7 @@ import libcst as cst
 
 from ..errors import TransformError, diagnostic
 from ..ir import lines_of, replace
-from ..names import fresh, returns_in, walk, writes
+from ..names import fresh, mentioned, returns_in, walk, writes
 from ..source import bindings
 from ..syntax import assigned, code, renamed
 from .find import FunctionClass, lookup
@@ -35,7 +35,7 @@ def inlined(cls: FunctionClass, part: Part, owner: ast.ClassDef) -> Part:
     if not part.ctx:
         return part
     for _ in range(_DEEPEST):
-        changed = node.visit(_Inline(cls, owner, part.ctx, _names_in(tree_of(node))))
+        changed = node.visit(_Inline(cls, owner, part.ctx, set(mentioned(tree_of(node)))))
         assert isinstance(changed, cst.FunctionDef)
         if changed is node or code(changed) == code(node):
             break
@@ -60,11 +60,6 @@ def _without_itself(node: cst.FunctionDef, ctx: str) -> cst.FunctionDef:
     changed = node.visit(_Itself(ctx))
     assert isinstance(changed, cst.FunctionDef)
     return changed
-
-
-def _names_in(tree: ast.AST) -> set[str]:
-    names = {n.id for n in walk(tree) if isinstance(n, ast.Name)}
-    return names | {n.arg for n in walk(tree) if isinstance(n, ast.arg)}
 
 
 class _Inline(cst.CSTTransformer):
@@ -151,7 +146,7 @@ class _Inline(cst.CSTTransformer):
         arguments = function.args
         odd = arguments.vararg or arguments.kwarg or arguments.kwonlyargs
         nested = [n for n in walk(function) if isinstance(n, (ast.FunctionDef, ast.Lambda))]
-        if odd or len(nested) > 1 or any(n in self._own_names(function) for n in ("super",)):
+        if odd or len(nested) > 1 or "super" in mentioned(function):
             return None
         given = _matched(function, call, self.cls.name)
         if given is None:
@@ -187,9 +182,6 @@ class _Inline(cst.CSTTransformer):
         elif isinstance(small, cst.Return):
             body.append(cst.SimpleStatementLine([cst.Return(cst.Name("None"))]))
         return [*before, *body] or [cst.SimpleStatementLine([cst.Pass()])]
-
-    def _own_names(self, function: ast.FunctionDef) -> set[str]:
-        return _names_in(function)
 
 
 class _Calls(cst.CSTVisitor):
@@ -288,10 +280,10 @@ def _is_docstring(statement: cst.BaseStatement) -> bool:
 def with_setup(cls: FunctionClass, forward: Part, setup: Part) -> Part:
     """A forward that takes ctx, from one that does not and its setup_context."""
     tree = tree_of(forward.node)
-    taken = _names_in(tree) | _names_in(tree_of(setup.node))
+    taken = set(mentioned(tree) | mentioned(tree_of(setup.node)))
     bound = {n for s in tree.body for n in writes(s)}
     ctx = setup.ctx
-    if ctx in _names_in(tree):
+    if ctx in mentioned(tree):
         ctx = fresh(ctx, taken)
     early: list[cst.BaseStatement] = []
     inputs: list[str] = []
@@ -393,7 +385,7 @@ class _Setup(cst.CSTTransformer):
         """Without ``x = x``, and with locals that forward does not have."""
         bound = {n for s in tree.body for n in writes(s)} - {self.setup.ctx}
         names = {self.setup.ctx: self.ctx} if self.setup.ctx != self.ctx else {}
-        known = _names_in(tree_of(self.forward.node))
+        known = mentioned(tree_of(self.forward.node))
         dropped: list[cst.BaseStatement] = []
         for line in lines:
             pair = _copied(line)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..names import fresh, is_name, is_none, reads, same_scope, walk, writes
+from ..names import fresh, is_name, is_none, mentioned, reads, same_scope, walk, writes
 from .methods import Part
 
 __all__ = ["SAVED", "Plan", "Problem", "attribute_of", "ctx_call", "is_saved_tensors", "plan"]
@@ -46,7 +46,6 @@ class Plan:
     forward_names: dict[str, str] = field(default_factory=dict)
     backward_names: dict[str, str] = field(default_factory=dict)
     materialize: bool = True
-    smooth: tuple[str, ...] = ()
     flat: tuple[str, ...] = ()  # returned names that are marked non-differentiable
     dirty: tuple[str, ...] = ()
     problems: list[Problem] = field(default_factory=list)
@@ -128,8 +127,7 @@ def _loads(node: ast.AST) -> bool:
 
 
 def _every_name(tree: ast.FunctionDef) -> set[str]:
-    names = {n.id for n in walk(tree) if isinstance(n, ast.Name)}
-    names |= {n.arg for n in walk(tree) if isinstance(n, ast.arg)}
+    names = set(mentioned(tree))
     return names | {name for s in tree.body for name in writes(s)}
 
 

@@ -25,7 +25,7 @@ from ..check import changed_captures, differentiable_slots, mutated_inputs
 from ..flow import bound_at_returns
 from ..infer import is_plain, is_tensor, is_tensor_tuple
 from ..ir import LISTS, Backward, Capture, Constant, Keep, Pair, Rule, Saved, Stmt, replace
-from ..names import fresh, reads, returns_in, walk, writes
+from ..names import fresh, mentioned, reads, returns_in, walk, writes
 from ..parse import nested_nodes, values_of
 from ..source import Binding, bindings
 from ..syntax import (
@@ -124,10 +124,7 @@ def keep_for(type_: str) -> Keep:
 
 
 def _all_names(rule: Rule) -> set[str]:
-    tree = rule.source.function
-    names = {n.id for n in walk(tree) if isinstance(n, ast.Name)}
-    names |= {n.arg for n in walk(tree) if isinstance(n, ast.arg)}
-    return names | set(rule.locals)
+    return set(mentioned(rule.source.function)) | set(rule.locals)
 
 
 def _needs_branch(rule: Rule) -> bool:
