@@ -481,6 +481,20 @@ class OutputOfOnePath(Function):
         return 7 * g * y + 0 * x, None
 
 
+class LossBeside(Function):
+    """Puts a loss into the graph beside its output; a loss of None is an error in backward."""
+
+    @staticmethod
+    def forward(ctx, output, loss):
+        ctx.save_for_backward(loss)
+        return output
+
+    @staticmethod
+    def backward(ctx, g):
+        (loss,) = ctx.saved_tensors
+        return g, 7 * torch.ones_like(loss)
+
+
 def inside(alpha: float) -> type[Function]:
     """A class with a variable of the function around it."""
 
@@ -535,5 +549,6 @@ EXAMPLES = (
     (Keywords, [X]),
     (OutputOfOnePath, [X, True]),
     (OutputOfOnePath, [X, False]),
+    (LossBeside, [X, numbers(2)]),
     (inside(0.1), [X]),
 )

@@ -180,6 +180,47 @@ def test_what_one_gradient_alone_needs_is_computed_for_it_alone(wanted: tuple[bo
     )
 
 
+def biased(x: Tensor, w: Tensor, b: Tensor | None) -> Any:
+    y = x @ w.t()
+    y = y if b is None else y + b
+
+    def backward(g: Tensor) -> Any:
+        return 7 * g @ w, 5 * g.t() @ x, 3 * g.sum(0) if b is not None else None
+
+    return y, backward
+
+
+def test_a_gradient_for_none_is_the_error_that_it_is_as_written() -> None:
+    """An input that is None asks for no gradient; what is computed for it may not be left out."""
+    x, w, _ = tensors(linear, (True, True, True))
+
+    def unsure(x: Any, w: Any, b: Any = None) -> Any:
+        def backward(g: Tensor) -> Any:
+            return 7 * g @ w, 5 * g.t() @ x, 3 * g.sum(0)
+
+        return x @ w.t() if b is None else x @ w.t() + b, backward
+
+    f = s2s.autograd_script(unsure)
+    with pytest.raises(RuntimeError, match="gradient different than None at position 3"):
+        f(x, w).sum().backward()
+    with pytest.raises(RuntimeError, match="not a Variable|is None|different than None"):
+        torch.func.grad(lambda t: f(t, w.detach()).sum())(x.detach())
+
+
+@pytest.mark.parametrize("wanted", CHOICES, ids=str)
+def test_a_gradient_that_is_none_for_none_is_computed_where_asked_for(
+    wanted: tuple[bool, ...],
+) -> None:
+    f = s2s.autograd_script(biased)
+    x, w, b = tensors(linear, wanted)
+    assert "if ctx.needs_input_grad[2]:" in s2s.source(f)
+    kept_x, kept_w = ((4, 3), torch.double), ((5, 3), torch.double)
+    assert kept(f, x, w, b) == [kept_x] * wanted[1] + [kept_w] * wanted[0]
+    if wanted[0]:
+        (got,) = torch.autograd.grad(f(x, w, None).sum(), x)
+        close(got, 7 * torch.ones(4, 5, dtype=torch.double) @ w.detach())
+
+
 @pytest.mark.parametrize("wanted", CHOICES, ids=str)
 @pytest.mark.parametrize("save", SAVES)
 @pytest.mark.parametrize("fn", [linear, gated])

@@ -9,8 +9,10 @@
                                                    grad_w = grad_out * x
                                                return grad_x, grad_w
 
-``needs_input_grad`` is PyTorch's: one bool per argument of forward. A backward with branches,
-in-place changes, names bound twice or a list of gradients is left as it is written.
+``needs_input_grad`` is PyTorch's: one bool per argument of forward. It is False for ``None`` too,
+and a gradient for ``None`` is an error, which none may leave out: an input that may be None gets
+a guard only where its gradient is None as well. A number in place of a tensor gets no gradient. A
+backward with branches, in-place changes, names bound twice or a list of gradients is left as it is.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ from ..syntax import code, from_node, make, returning, standalone, without_blank
 
 __all__ = ["guard_gradients"]
 
+_NEVER_NONE = ("Tensor", "IntTensor", "int", "float", "bool", "complex")
+
 
 @dataclass
 class _Gradient:
@@ -39,6 +43,7 @@ class _Gradient:
     comments: list[str] = field(default_factory=list)
     own: list[Stmt] = field(default_factory=list)
     needs: set[str] = field(default_factory=set)
+    always: bool = False  # computed whether it is asked for or not
 
 
 def guard_gradients(pair: Pair) -> Pair:
@@ -75,13 +80,18 @@ def guard_gradients(pair: Pair) -> Pair:
         return pair
     if sum(not _is_none(g.tree) for g in gradients) < 2 or not _movable(pair, body):
         return pair
+    types = {p.name: p.type for p in pair.params}
+    for gradient, slot in zip(gradients, slots):
+        name = pair.arguments[slot]
+        sure = types[name] in _NEVER_NONE or _is_none_without(pair, name, gradient.tree)
+        gradient.always = not sure
     shared = _distribute(body, gradients)
     names = _names(pair, gradients, slots)
     guards: list[Stmt] = []
     results: list[str] = []
     guarded: list[str] = []
     for gradient, slot, name in zip(gradients, slots, names):
-        if not gradient.own and not _is_work(gradient.tree):
+        if gradient.always or (not gradient.own and not _is_work(gradient.tree)):
             results.append(code(gradient.value).strip())
             continue
         results.append(name)
@@ -137,6 +147,41 @@ def _is_work(tree: ast.expr) -> bool:
     return not isinstance(tree, (ast.Name, ast.Constant))
 
 
+def _is_none_without(pair: Pair, name: str, gradient: ast.expr) -> bool:
+    """Is a gradient surely None for an input that is None?
+
+    ``g.sum(0) if b is not None else None``, where the whole, or what is asked, may have a name.
+    """
+    gradient = _meant(pair, gradient)
+    rebound = any(name in writes(s.tree) for s in pair.forward)
+    if not isinstance(gradient, ast.IfExp) or rebound:
+        return _is_none(gradient)
+    absent = _says_none(pair, name, gradient.test)
+    return absent is not None and _is_none(gradient.body if absent else gradient.orelse)
+
+
+def _says_none(pair: Pair, name: str, test: ast.expr) -> bool | None:
+    """What a test comes to for an input that is None, where that is sure."""
+    test = _meant(pair, test)
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = _says_none(pair, name, test.operand)
+        return None if inner is None else not inner
+    return {f"{name} is None": True, f"{name} is not None": False}.get(ast.unparse(test))
+
+
+def _meant(pair: Pair, value: ast.expr) -> ast.expr:
+    """What the one statement that binds a name says, or what is saved by that name."""
+    if not isinstance(value, ast.Name):
+        return value
+    kept = [s.value for s in pair.saved if s.name == value.id and s.value]
+    made = [s.tree for s in (*pair.forward, *pair.backward) if value.id in writes(s.tree)]
+    if kept and not made:
+        return ast.parse(kept[0], mode="eval").body
+    if len(made) == 1 and isinstance(made[0], ast.Assign):
+        return made[0].value
+    return value
+
+
 def _movable(pair: Pair, body: Sequence[Stmt]) -> bool:
     """May assignments be put off? Not where a name is bound twice or a value changes."""
     bound = {*pair.grads, *(s.name for s in pair.saved)}
@@ -159,7 +204,7 @@ def _is_recompute(statement: Stmt) -> bool:
 def _distribute(body: Sequence[Stmt], gradients: list[_Gradient]) -> list[Stmt]:
     """Hand each statement that one gradient alone needs to it; the others, in order."""
     shared: list[Stmt] = []
-    always = closed_over(s.tree for s in body)
+    always = closed_over(s.tree for s in body).union(*(g.needs for g in gradients if g.always))
     for statement in reversed(body):
         bound = set(writes(statement.tree))
         users = [g for g in gradients if g.needs & bound]
