@@ -18,7 +18,7 @@ import torch
 from . import cache
 from .casting import DEVICES
 from .errors import GradientWarning, TransformError, diagnostic, render_one
-from .ir import Rule, Save, Source, Span
+from .ir import Rule, Save, Span
 from .options import SAVES
 from .prepare import Prepared
 from .runtime import Compiled
@@ -36,7 +36,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def autograd_script(
     fn: F,
     *,
-    save: Save = "auto",
+    save: Save = "all",
     recompute: Sequence[str] = (),
     compile: bool = False,
     cast_inputs: torch.dtype | None = None,
@@ -44,7 +44,7 @@ def autograd_script(
 @overload
 def autograd_script(
     *,
-    save: Save = "auto",
+    save: Save = "all",
     recompute: Sequence[str] = (),
     compile: bool = False,
     cast_inputs: torch.dtype | None = None,
@@ -54,7 +54,7 @@ def autograd_script(
 def autograd_script(
     fn: Any = None,
     *,
-    save: Save = "auto",
+    save: Save = "all",
     recompute: Sequence[str] = (),
     compile: bool = False,
     cast_inputs: torch.dtype | None = None,
@@ -69,10 +69,10 @@ def autograd_script(
     ``forward`` and ``backward`` (the lifted pair), ``scripted`` (the pair as ScriptFunctions),
     ``Function`` (the eager ``torch.autograd.Function``) and ``op`` (the operator, or None).
 
-    ``save`` says how much is kept for backward. "auto" computes again what works element by
-    element on what is kept anyway; "least" all that it can, matrix products too, for the fewest
-    bytes; "all" keeps what backward reads. ``recompute`` holds names that are computed again in
-    any case.
+    ``save`` says how much is kept for backward. "all" keeps what backward reads; "auto" computes
+    again what works element by element on what is kept anyway; "least" all that it can, matrix
+    products too, for the fewest bytes. ``recompute`` holds names that are computed again in any
+    case.
 
     ``compile=True`` runs forward and backward each through ``torch.compile``, with the same rule
     and the same saved tensors: large inputs gain, small ones lose, and random draws are others
@@ -139,11 +139,12 @@ def from_function(cls: type[torch.autograd.Function], name: str = "") -> Any:
         raise TypeError(f"from_function takes a torch.autograd.Function class, not {cls!r}")
     from .classes.find import from_class, function_of
     from .parse_function import closure, spliced
+    from .pipeline import read
 
     found = from_class(cls)
     made = closure(found, name)
     source = spliced(found, made)
-    prepared = Prepared(lambda: _rule(source))
+    prepared = Prepared(lambda: read(source))
     module = sys._getframe(1).f_globals.get("__name__", cls.__module__)
     forward = function_of(cls.forward)
     cells: dict[str, types.CellType] = {}
@@ -170,17 +171,6 @@ def _value(path: str, scope: dict[str, Any], cells: dict[str, types.CellType]) -
     if not isinstance(value, torch.dtype):
         raise TypeError(f"cast_inputs={path} is not the name of a dtype")
     return value
-
-
-def _rule(source: Source) -> Rule:
-    from .check import changed_captures
-    from .ir import replace
-    from .pipeline import read
-
-    rule = read(source)
-    if changed_captures(rule):  # a second backward is to notice
-        rule = replace(rule, save="all")
-    return rule
 
 
 def _closure_text(prepared: Prepared, made: Closure) -> str:

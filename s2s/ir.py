@@ -235,7 +235,7 @@ class Rule:
     once: bool = False  # backward is marked once_differentiable
     undefined: bool = False  # an output gradient may be None: no zeros in its place
     dirty: tuple[str, ...] | None = None  # inputs marked as changed in place; None: those that are
-    save: Save = "auto"  # how much is kept for backward, and how much computed again
+    save: Save = "all"  # how much is kept for backward, and how much computed again
     recompute: tuple[str, ...] = ()  # captured names that are computed again in any case
 
 
@@ -328,7 +328,7 @@ class Pair(_Called):
     undefined: bool = False
     changed: tuple[str, ...] = ()  # inputs that forward changes in place, marked or not
     asks: bool = False  # the text reads needs_input_grad
-    save: Save = "auto"
+    save: Save = "all"
     recompute: tuple[str, ...] = ()
 
 

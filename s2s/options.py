@@ -31,7 +31,7 @@ def with_options(
                 written[keyword.arg] = value
         if problems:
             raise TransformError(problems)
-    found = written.get("save", "auto") if save is None else save
+    found = written.get("save", "all") if save is None else save
     names = written.get("recompute", ()) if recompute is None else recompute
     names = (names,) if isinstance(names, str) else tuple(cast(Sequence[str], names))
     return replace(rule, save=cast(Save, found), recompute=names)
@@ -71,7 +71,7 @@ def _problems(source: Source, keyword: ast.keyword, value: object) -> Iterator[D
             "S2S220",
             source.span(keyword.value),
             f"save is one of {', '.join(SAVES)}, not {shown}",
-            hint='write save="auto", or leave it out',
+            hint='write save="auto", or leave it out for "all"',
         )
     elif keyword.arg == "recompute" and not _are_names(value):
         yield diagnostic(

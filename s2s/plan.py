@@ -7,7 +7,7 @@
 ...     def backward(g):
 ...         return g * (s * (1 + x * (1 - s)))
 ...     return x * s, backward
-... '''))
+... ''', save="auto"))
 >>> for kept in found.kept:
 ...     print(kept)
 x: a saved tensor, 1 x

@@ -104,6 +104,11 @@ def test_an_activation_keeps_its_input_alone(fn: Function) -> None:
     assert size(s2s.autograd_script(fn, save="all"), x) > 1
 
 
+def test_what_backward_captures_is_kept_unless_asked_otherwise() -> None:
+    x = torch.randn(7, requires_grad=True)
+    assert kept(s2s.autograd_script(swish), x) == [((7,), torch.float32)] * 2
+
+
 # --- every way of saving has the same gradient --------------------------------------------------
 
 

@@ -31,7 +31,7 @@ def drop_recomputed(pair: Pair) -> Pair:
     ...     def backward(g):
     ...         return g * s
     ...     return x * 2, backward
-    ... ''', save_less, drop_recomputed))
+    ... ''', save_less, drop_recomputed, save="auto"))
     def f_forward(x):
         return x * 2, (x,)
     <BLANKLINE>

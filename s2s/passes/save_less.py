@@ -10,7 +10,7 @@
 
 Which values are kept is a cheapest cut through the assignments of forward, with bytes for costs.
 ``save="auto"`` computes again what works element by element, from what is kept in any case; "least"
-computes again all that it can, for the fewest bytes; "all" keeps what backward reads.
+computes again all that it can, for the fewest bytes; "all", the default, keeps what backward reads.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def save_less(pair: Pair) -> Pair:
     ...     def backward(g):
     ...         return g * s * x
     ...     return x * s, backward
-    ... ''', save_less))
+    ... ''', save_less, save="auto"))
     def f_forward(x):
         s = torch.sigmoid(x)
         return x * s, (x,)
