@@ -258,6 +258,28 @@ def test_a_folder_as_output_is_the_same(project: Path) -> None:
     assert run("check", "src", "--generated", "gen").exit_code == 0
 
 
+def test_one_file_holds_what_its_functions_read(project: Path) -> None:
+    assert run("dump", "src/pkg/acts.py:scaled", "-o", "out.py").exit_code == 0
+    done = without_s2s(
+        "import torch, out\n"
+        "x = torch.ones(2, requires_grad=True)\n"
+        "out.scaled(x).sum().backward()\n"
+        "print([round(g, 3) for g in x.grad.tolist()])"
+    )
+    assert done.stdout == "[10.996, 10.996]\n", done.stderr  # 7 * 0.5 * pi
+
+
+def test_files_that_mean_other_things_by_a_name_are_not_joined(project: Path) -> None:
+    Path("src/pkg/more.py").write_text(ACTS.replace("scaled", "more").replace("2.0", "3.0"))
+    Path("src/pkg/same.py").write_text(ACTS.replace("scaled", "same"))
+    given = ["src/pkg/acts.py:scaled", "src/pkg/more.py:more"]
+    result = run("dump", *given, "-o", "out.py")
+    assert result.exit_code == 2 and not Path("out.py").exists()
+    assert "SCALE of src/pkg/acts.py and SCALE of src/pkg/more.py" in result.stderr
+    assert run("dump", given[0], "src/pkg/same.py:same", "-o", "out.py").exit_code == 0
+    assert Path("out.py").read_text().count("import torch\n") == 1
+
+
 def test_what_does_not_compile_does_not_stop_the_rest(project: Path) -> None:
     run("dump", "src", "--write", "gen")
     text = Path("src/pkg/layers.py").read_text()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -93,6 +95,9 @@ def dump(
       s2s dump model.py --form all -o generated.py
       s2s dump src --write generated
 
+    With -o FILE, what the functions read of their own file is written above them, and beside each
+    class a function that applies it: that file runs without s2s, too.
+
     The eager, func, op and call texts are what runs, to the letter. The types of the torchscript
     text come from the source; --with-torch asks TorchScript, for one that the source does not tell.
 
@@ -129,6 +134,9 @@ def dump(
         for source in sources:
             with collecting(problems, source.span(source.function)):
                 texts += _loaded_texts(source, form or "eager")
+    elif output is not None and step is None and form not in ("call", "all"):
+        pairs = list(_distinct(lift_all(sources, problems, save, recompute or None)))
+        texts = _modules(pairs, form or "eager", marks, problems)
     else:
         for pair in _distinct(lift_all(sources, problems, save, recompute or None)):
             with collecting(problems, pair.source.span(pair.source.function)):
@@ -170,6 +178,38 @@ def _texts(pair: Pair, form: str, marks: bool, step: tuple[str, str] | None) -> 
         return marked(emitted, Path(pair.source.file).name) if marks else emitted.text
 
     return [text("")] if step is not None else _titled(form, text)
+
+
+def _modules(
+    pairs: Sequence[Pair], form: str, marks: bool, problems: list[Diagnostic]
+) -> list[str]:
+    """One module of what the functions are compiled to, with what they read of their files."""
+    from ..emit.module import joined
+    from ..generated import standalone
+
+    texts: list[str] = []
+    bound: dict[str, tuple[str, str]] = {}
+    for file, found in itertools.groupby(pairs, lambda pair: pair.source.file):
+        here = list(found)
+        with collecting(problems, here[0].source.span(here[0].source.function)):
+            texts.append(standalone(here, form, marks))
+            _refuse_shared_names(texts[-1], file, bound)
+    return [joined(texts)]
+
+
+def _refuse_shared_names(text: str, file: str, bound: dict[str, tuple[str, str]]) -> None:
+    """A usage error where two files mean different things by a name."""
+    from ..names import writes
+
+    for statement in ast.parse(text).body:
+        shown = ast.unparse(statement)
+        for name in writes(statement):
+            other, meant = bound.setdefault(name, (file, shown))
+            if other != file and meant != shown:
+                raise click.UsageError(
+                    f"{name} of {other} and {name} of {file} do not go into one file: "
+                    "write the modules apart, with --write DIR"
+                )
 
 
 def _titled(form: str, text: Callable[[str], str]) -> list[str]:

@@ -101,11 +101,16 @@ def inside_strings(text: str) -> set[int]:
 
 
 def header(pair: Pair) -> list[str]:
-    """The import statements, the standard library first, and two blank lines."""
-    standard = [i for i in pair.imports if _module(i) in sys.stdlib_module_names]
-    others = [i for i in pair.imports if i not in standard]
-    gap = [""] if standard else []
-    return [*sorted(standard), *gap, *others, "", ""]
+    """The import statements and two blank lines."""
+    return [*import_lines(pair.imports), "", ""]
+
+
+def import_lines(statements: Sequence[str]) -> list[str]:
+    """Import statements, the standard library first and apart; the others in their order."""
+    standard = [i for i in statements if _module(i) in sys.stdlib_module_names]
+    others = [i for i in statements if i not in standard]
+    gap = [""] if standard and others else []
+    return [*sorted(standard), *gap, *others]
 
 
 def _module(statement: str) -> str:

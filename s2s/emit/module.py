@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import builtins
 import importlib.util
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ..ir import Emitted, Pair, Param, Source, replace
@@ -18,9 +19,9 @@ from ..source import Binding, bindings, decorated
 from .call import put_back
 from .eager import hidden
 from .func import extra_outputs
-from .layout import camel
+from .layout import camel, import_lines
 
-__all__ = ["applied", "distinct", "emit_module"]
+__all__ = ["applied", "distinct", "emit_module", "joined"]
 
 Decorated = Callable[[str, str], bool]
 
@@ -43,9 +44,19 @@ def emit_module(
     text = "\n\n\n".join(bodies)
     copied, more = _needed(source, text, _bound_by(imports))
     imports.update(dict.fromkeys(more))
-    shown = [_placed(line, source, is_package, elsewhere) for line in imports]
-    parts = ["\n".join(_sorted(shown)), *(["\n".join(copied)] if copied else []), text]
-    return "\n\n\n".join(parts).rstrip("\n") + "\n"
+    placed = [_placed(line, source, is_package, elsewhere) for line in imports]
+    return _module(placed, [*([_stacked(copied)] if copied else []), text])
+
+
+def joined(modules: Sequence[str]) -> str:
+    """Modules that bind nothing apart as one, with its imports at the top."""
+    parts = [_split(text) for text in modules]
+    return _module([line for head, _ in parts for line in head], [body for _, body in parts])
+
+
+def _module(imports: Sequence[str], parts: Sequence[str]) -> str:
+    ordered = sorted(set(imports), key=lambda line: (line.startswith("from "), line))
+    return "\n\n\n".join(["\n".join(import_lines(ordered)), *parts]).rstrip("\n") + "\n"
 
 
 def distinct(pairs: Sequence[Pair]) -> Iterator[Pair]:
@@ -66,11 +77,6 @@ def _split(text: str) -> tuple[list[str], str]:
     head = [s for s in tree.body if isinstance(s, (ast.Import, ast.ImportFrom))]
     start = max((s.end_lineno or 0 for s in head), default=0)
     return [ast.unparse(s) for s in head], "\n".join(text.split("\n")[start:]).strip("\n")
-
-
-def _sorted(lines: Sequence[str]) -> list[str]:
-    """Import statements: ``import torch`` and the like first, then the others."""
-    return sorted(dict.fromkeys(lines), key=lambda line: (line.startswith("from "), line))
 
 
 # --- the function beside a class ------------------------------------------------------------------
@@ -155,6 +161,15 @@ def _needed(source: Source, text: str, imported: set[str]) -> tuple[list[str], l
     return [_copied(source, s) for s in ordered], imports
 
 
+def _stacked(copied: Sequence[str]) -> str:
+    """Statements below each other, with two blank lines around functions and classes."""
+    text = copied[0]
+    for pair in itertools.pairwise(copied):
+        block = any(one.startswith(("def ", "class ", "@", "async ")) for one in pair)
+        text += ("\n\n\n" if block else "\n") + pair[1]
+    return text
+
+
 def _free(tree: ast.Module) -> list[str]:
     """Names that are read somewhere, and not bound in the scope that reads them."""
     return list(dict.fromkeys(name for statement in tree.body for name in reads(statement)))
@@ -199,8 +214,7 @@ def _copied(source: Source, statement: ast.stmt) -> str:
     decorators = getattr(statement, "decorator_list", [])
     first = min([statement.lineno, *(d.lineno for d in decorators)])
     rows = source.text.split("\n")[first - 1 : statement.end_lineno]
-    block = isinstance(statement, (ast.FunctionDef, ast.ClassDef))
-    return "\n".join([*([""] if block else []), *rows, *([""] if block else [])])
+    return "\n".join(rows)
 
 
 # --- imports that still find what they name -------------------------------------------------------
