@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,10 @@ def decoration(quick: bool, only: str = "", slow: Collection[str] = ()) -> Itera
         for which in CONTENDERS:
             value = statistics.median(one[which] for one in found)
             yield Row("decoration", f"a function of {lines} lines", case, which, value * 1e3, "ms")
+    for which in CONTENDERS[1:]:
+        value = statistics.median(one["calls"][which] for one in again)
+        case = "its first gradient after that"
+        yield Row("decoration", f"a function of {lines} lines", case, which, value * 1e3, "ms")
 
 
 def _child(arguments: list[str], cache: str = "") -> dict[str, Any]:
@@ -83,14 +87,28 @@ def _measured() -> dict[str, Any]:
     lines = len(inspect.getsource(subjects.layer_norm).splitlines())
     makers = {"s2s": _with_s2s, "by hand": _with_class, "custom_op": _with_custom_op}
     seconds: dict[str, list[float]] = {name: [] for name in makers}
+    made: dict[str, list[Callable[..., Any]]] = {name: [] for name in makers}
     for copy in range(COPIES):
         scope = _copy(text.replace("layer_norm", f"norm_{copy}"), copy)
         for name, make in makers.items():
             start = time.process_time()
-            make(scope, f"norm_{copy}")
+            made[name].append(make(scope, f"norm_{copy}"))
             seconds[name].append(time.process_time() - start)
     medians = {name: statistics.median(found[1:]) for name, found in seconds.items()}
-    return {"lines": lines, FIRST: seconds["s2s"][0], **medians}
+    calls = {
+        name: statistics.median([_first_gradient(f) for f in found][1:])
+        for name, found in made.items()
+    }
+    return {"lines": lines, FIRST: seconds["s2s"][0], "calls": calls, **medians}
+
+
+def _first_gradient(function: Callable[..., Any]) -> float:
+    import torch
+
+    x, weight, bias = (torch.ones(shape, requires_grad=True) for shape in ((2, 4), (4,), (4,)))
+    start = time.process_time()
+    function(x, weight, bias, 1e-5).sum().backward()
+    return time.process_time() - start
 
 
 def _copy(text: str, copy: int) -> dict[str, Any]:
@@ -103,21 +121,23 @@ def _copy(text: str, copy: int) -> dict[str, Any]:
     return scope
 
 
-def _with_s2s(scope: dict[str, Any], name: str) -> object:
+def _with_s2s(scope: dict[str, Any], name: str) -> Callable[..., Any]:
     import s2s
 
-    return s2s.autograd_script(scope[name])
+    made: Callable[..., Any] = s2s.autograd_script(scope[name])
+    return made
 
 
-def _with_class(scope: dict[str, Any], name: str) -> object:
+def _with_class(scope: dict[str, Any], name: str) -> Callable[..., Any]:
     import torch
 
-    body = {"forward": scope[f"{name}_forward"], "backward": scope[f"{name}_backward"]}
-    statics = {key: staticmethod(value) for key, value in body.items()}
-    return type(name, (torch.autograd.Function,), statics)
+    parts = {"forward": "forward", "setup_context": "save", "backward": "backward"}
+    statics = {key: staticmethod(scope[f"{name}_{part}"]) for key, part in parts.items()}
+    made: Callable[..., Any] = type(name, (torch.autograd.Function,), statics).apply
+    return made
 
 
-def _with_custom_op(scope: dict[str, Any], name: str) -> object:
+def _with_custom_op(scope: dict[str, Any], name: str) -> Callable[..., Any]:
     import torch
 
     made = torch.library.custom_op(f"s2s_decoration::{name}", mutates_args=())(

@@ -284,17 +284,17 @@ def source(f: Callable[..., Any], form: str = "eager") -> str:
 
 
 def _refuse_wrapped(fn: Any) -> None:
+    if isinstance(fn, types.FunctionType) and not hasattr(fn, "__wrapped__"):
+        return
     name = getattr(fn, "__name__", repr(fn))
     code = getattr(fn, "__code__", None)
-    span = Span(getattr(code, "co_filename", "<unknown>"), getattr(code, "co_firstlineno", 1))
-    if not isinstance(fn, types.FunctionType) or hasattr(fn, "__wrapped__"):
-        problem = diagnostic(
-            "S2S212",
-            span,
-            f"{name} is changed by a decorator below @autograd_script, which would be skipped",
-            hint="put @autograd_script directly above the def, and other decorators above it",
-        )
-        raise TransformError([problem])
+    problem = diagnostic(
+        "S2S212",
+        Span(getattr(code, "co_filename", "<unknown>"), getattr(code, "co_firstlineno", 1)),
+        f"{name} is changed by a decorator below @autograd_script, which would be skipped",
+        hint="put @autograd_script directly above the def, and other decorators above it",
+    )
+    raise TransformError([problem])
 
 
 def _finished(compiled: Compiled, fn: types.FunctionType | _Looks) -> types.FunctionType:

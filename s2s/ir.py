@@ -269,9 +269,10 @@ class _Called:
     def arguments(self) -> tuple[str, ...]:
         """What forward takes: the user's parameters, the names it reads outside, and last the
         tensors of a list, as many as there are."""
-        alone = [p.name for p in self.params if p.name != self.listed]
+        listed = self.listed
+        alone = [p.name for p in self.params if p.name != listed]
         lifted = [c.name for c in self.constants if c.lifted]
-        return (*alone, *lifted, *([self.listed] if self.listed else []))
+        return (*alone, *lifted, *([listed] if listed else []))
 
     @property
     def listed(self) -> str | None:

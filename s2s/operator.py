@@ -46,7 +46,7 @@ def define(compiled: Compiled) -> Any:
     if signature is None:
         return None
     name = compiled.interface.operator
-    text = signature + compiled.text("eager").text
+    text = signature + compiled.prepared.text("eager").text
     known = _LIBRARIES.get(name)
     if known is not None:
         if known[1] == text:

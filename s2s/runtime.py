@@ -21,6 +21,7 @@ from torch.fx import _symbolic_trace
 
 from . import inductor, load, operator, scripted
 from .casting import without_autocast
+from .deferred import deferred
 from .errors import TransformError
 from .ir import CELLS, Emitted, Pair, Rule
 from .prepare import Prepared
@@ -61,7 +62,7 @@ class Compiled:
         self.variants: dict[tuple[str, ...], Compiled] = {}
         compiles = compile and not self._stays_eager()
         self._compiler = inductor.Compiler(self.name) if compiles else None
-        self.Function: type[torch.autograd.Function] = self._made("eager")[0]
+        self.Function = self._eager()
         self._running = self._compiler.cls(self.Function) if self._compiler else self.Function
         self.apply = self._stripped(_single_level(self._running), self._extra("eager"))
         if cast is not None:  # autocast is off in backward too, whatever it is there
@@ -120,6 +121,12 @@ class Compiled:
         return lambda *args: apply(*args)[:count]
 
     # --- the forms --------------------------------------------------------------------------
+
+    def _eager(self) -> type[torch.autograd.Function]:
+        """The eager class; its text is compiled at the first call that asks for a gradient."""
+        (name,) = self.prepared.text("eager").names
+        module = self.scope.get("__name__", "builtins")  # as Python has it for a class statement
+        return deferred(name, module, lambda: self._made("eager")[0])
 
     @functools.cached_property
     def run(self) -> _Apply:

@@ -94,15 +94,21 @@ def from_code(code: types.CodeType, text: str, module: str, qualname: str) -> So
 
 def fingerprint(code: types.CodeType) -> str:
     """What a function's code consists of, as text: the same in every process."""
+    return repr(_content(code))
+
+
+def _content(code: types.CodeType) -> tuple[object, ...]:
     constants = [
-        fingerprint(c)
+        _content(c)
         if isinstance(c, types.CodeType)
-        else repr(sorted(map(repr, c)) if isinstance(c, frozenset) else (type(c).__name__, c))
+        else sorted(map(repr, c))
+        if isinstance(c, frozenset)
+        else (type(c).__name__, c)
         for c in code.co_consts
     ]
     names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
     place = (code.co_name, code.co_firstlineno, code.co_flags, code.co_argcount)
-    return repr((place, names, code.co_code, constants))
+    return place, names, code.co_code.hex(), constants
 
 
 def module_name(name: str) -> str:
