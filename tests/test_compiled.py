@@ -94,3 +94,59 @@ def test_onnx_export_sees_the_operations(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "aten::mul" in str(traced.graph) and "s2s::" not in str(traced.graph)
     exported = torch.export.export(Gain(), (torch.ones(2),), strict=False)
     assert "aten.mul" in str(exported.graph)
+
+
+# --- what is kept ---------------------------------------------------------------------------------
+
+
+def product(x: Tensor, w: Tensor) -> Any:
+    h = x @ w
+    s = torch.tanh(h)
+
+    def backward(g: Tensor) -> Any:
+        d = 7 * g * (1 - s * s)
+        return d @ w.t(), x.t() @ d
+
+    return 2 * s, backward
+
+
+def gate(x: Tensor) -> Any:
+    s = torch.sigmoid(x)
+
+    def backward(g: Tensor) -> Any:
+        return 7 * g * (s * (1 + x * (1 - s)))
+
+    return x * s, backward
+
+
+KEPT = [
+    (gate, "all", 2, 1, 1),
+    (gate, "auto", 1, 1, 1),
+    (product, "all", 3, 3, 2),
+    (product, "least", 2, 3, 2),
+]
+
+
+@pytest.mark.parametrize("rule, save, eager, partitioned, asked", KEPT)
+def test_the_partitioner_chooses_what_is_kept(
+    rule: Any, save: Any, eager: int, partitioned: int, asked: int
+) -> None:
+    """For plain and operator calls; what is not compiled keeps what ``save`` says."""
+    f = s2s.autograd_script(rule, save=save)
+    args = [torch.randn(8, 8, requires_grad=True) for _ in range(2 if rule is product else 1)]
+    assert tensors_kept(f, args) == eager
+    apart = torch.compiler.disable(f)
+    for call, number in ((f, partitioned), (f.op, partitioned), (apart, eager)):
+        # two copies of a function would be one to Dynamo's cache
+        torch._dynamo.reset()
+        compiled = torch.compile(lambda *given, call=call: call(*given), backend="aot_eager")
+        assert tensors_kept(compiled, args) == number
+    with torch._functorch.config.patch(activation_memory_budget=0):
+        torch._dynamo.reset()
+        assert tensors_kept(torch.compile(f, backend="aot_eager"), args) == asked
+
+
+def tensors_kept(f: Any, args: list[Tensor]) -> int:
+    """How many memories the graph of a call holds, its inputs among them."""
+    saved = f(*args).grad_fn.saved_tensors
+    return len({t.untyped_storage().data_ptr() for t in saved})

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..ir import Diagnostic, Span
+from ..ir import Diagnostic, Save, Span
+from ..options import SAVES
 from .shared import (
     EXIT_CODES,
     collecting,
@@ -45,8 +46,25 @@ _PLAIN = 80  # columns where the output is no terminal and nothing says how wide
     show_default=True,
     help="For a person, for a program, or for a comment in a review.",
 )
+@click.option(
+    "--save",
+    type=click.Choice(SAVES),
+    help="Keep that much for backward, whatever the decorator says.",
+)
+@click.option(
+    "--recompute",
+    metavar="NAME",
+    multiple=True,
+    help="Compute NAME again in backward. May be given several times.",
+)
 @click.option("--classes", is_flag=True, help="Take autograd.Function classes, too.")
-def explain(targets: tuple[str, ...], style: str, classes: bool) -> None:
+def explain(
+    targets: tuple[str, ...],
+    style: str,
+    save: Save | None,
+    recompute: tuple[str, ...],
+    classes: bool,
+) -> None:
     """Say what the compiler makes of decorated functions, for somebody who reviews them.
 
     For each function: what is kept between forward and backward, how, and who reads it; what each
@@ -65,6 +83,7 @@ def explain(targets: tuple[str, ...], style: str, classes: bool) -> None:
       s2s explain s2s.functions:layer_norm
       s2s explain src tests/acts.py
       s2s explain ops.py:Swish
+      s2s explain model.py:attention --save least
       s2s explain model.py --format markdown > review.md
       s2s explain model.py --format json | jq '.functions[].kept[].name'
 
@@ -74,7 +93,7 @@ def explain(targets: tuple[str, ...], style: str, classes: bool) -> None:
 
     problems: list[Diagnostic] = []
     sources = [s for target in targets for s in _functions(target, problems, classes)]
-    found = facts_of(sources, problems)
+    found = facts_of(sources, problems, save, recompute or None)
     if style == "json":
         click.echo(as_json(found, problems))
     elif style == "markdown":
@@ -102,15 +121,23 @@ def _functions(target: str, problems: list[Diagnostic], classes: bool) -> list[S
     return found
 
 
-def facts_of(sources: Sequence[Source], problems: list[Diagnostic]) -> list[Facts]:
-    """The facts of the functions that compile; what is wrong with the others goes to problems."""
+def facts_of(
+    sources: Sequence[Source],
+    problems: list[Diagnostic],
+    save: Save | None = None,
+    recompute: Sequence[str] | None = None,
+) -> list[Facts]:
+    """The facts of the functions that compile; what is wrong with the others goes to problems.
+
+    ``save`` and ``recompute`` stand in place of what the decorators say.
+    """
     from .. import pipeline
     from ..review.facts import facts
 
     found: list[Facts] = []
     for source in sources:
         with collecting(problems, source.span(source.function)):
-            rule = pipeline.read(source)
+            rule = pipeline.read(source, save, recompute)
             found.append(facts(rule, pipeline.lift(rule)))
     return found
 
@@ -169,6 +196,11 @@ def _tables(facts: Facts) -> list[_Table]:
     claims = [[c.what, c.holds, _with_line(c.why, c.line)] for c in facts.derivatives]
     return [
         ("Kept for backward", ["name", "what", "kept as", "why"], kept),
+        (
+            "Memory",
+            ["", "kept, in multiples of inputs"],
+            [list(row) for row in words.memory(facts)],
+        ),
         ("Gradients", ["of", "formula", ""], gradients),
         ("Forms", ["form", "exists", "why"], forms),
         ("Derivatives", ["", "holds", "why"], claims),

@@ -9,22 +9,23 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from .. import pipeline
 from ..captures import captures, helpers_of
 from ..check import differentiable_slots
 from ..effects import slice_for
 from ..infer import written_type
-from ..ir import LISTS, Backward, Capture, Diagnostic, Pair, Param, Rule, Saved, Span, replace
+from ..ir import LISTS, Backward, Capture, Diagnostic, Pair, Param, Rule, Save, Saved, Span, replace
 from ..names import children, is_none, reads, returns_in, same_scope, walk, writes
+from ..options import SAVES
 from ..plan import Kept as Planned
 from ..plan import plan
 from ..source import bindings
 from ..warn import warnings_for
 from .claims import Claim, Form, derivatives, forms, value_read
 
-__all__ = ["Facts", "Gradient", "Kept", "facts"]
+__all__ = ["Choice", "Facts", "Gradient", "Kept", "facts"]
 
 How = Literal[
     "saved tensor", "saved tensors", "plain value", "either", "shape only", "computed again", "code"
@@ -92,8 +93,26 @@ class Gradient:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """What one choice of ``save`` keeps.
+
+    ``sizes`` are bytes in multiples of inputs, ``(("x", 2.0),)``, by rules of thumb; ``unknown``
+    names the tensors of which nothing is known; ``again`` is what every backward computes again.
+    """
+
+    save: Save
+    tensors: tuple[str, ...]
+    sizes: tuple[tuple[str, float], ...]
+    unknown: tuple[str, ...]
+    again: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything about one function that compiles."""
+    """Everything about one function that compiles.
+
+    ``choices`` says what is kept by each ``save``, the function's own first.
+    """
 
     name: str
     qualname: str
@@ -106,6 +125,7 @@ class Facts:
     forms: tuple[Form, ...]
     derivatives: tuple[Claim, ...]
     warnings: tuple[Diagnostic, ...] = ()
+    choices: tuple[Choice, ...] = ()
 
     @property
     def tensors(self) -> tuple[Kept, ...]:
@@ -130,6 +150,7 @@ def facts(rule: Rule, pair: Pair) -> Facts:
         forms(rule, pair),
         derivatives(rule, pair),
         warnings_for(rule),
+        tuple(_choices(pair)),
     )
 
 
@@ -193,6 +214,23 @@ def _kept(rule: Rule, pair: Pair, final: Pair, gradients: Sequence[Gradient]) ->
             kept = Kept(one.name, kind, _type(one.type), line, (), _how(one))
             kept = _planned(kept, again, saved, planned)
             yield replace(kept, when=_when(final, saved, kept))
+
+
+def _choices(pair: Pair) -> Iterator[Choice]:
+    for save in dict.fromkeys((pair.save, *reversed(SAVES))):
+        kept = plan(pair if save == pair.save else replace(pair, save=cast(Save, save))).kept
+        tensors = [k for k in kept if k.how in ("tensor", "tensors")]
+        total: dict[str, float] = {}
+        for one in tensors:
+            if one.times is not None:
+                total[one.of] = total.get(one.of, 0.0) + one.times
+        yield Choice(
+            cast(Save, save),
+            tuple(k.name for k in tensors),
+            tuple(total.items()),
+            tuple(k.name for k in tensors if k.times is None),
+            tuple(k.name for k in kept if k.how == "again"),
+        )
 
 
 def _those(saved: Mapping[str, Saved], *names: str) -> Iterator[Saved]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 from .claims import listed
-from .facts import Facts, Gradient, Kept
+from .facts import Choice, Facts, Gradient, Kept
 
 __all__ = [
     "gradient_why",
     "kept_how",
     "kept_what",
     "kept_why",
+    "memory",
     "place",
     "size",
     "summary",
@@ -39,6 +41,37 @@ def summary(facts: Facts) -> str:
 
 def _counted(number: int, what: str) -> str:
     return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
+
+
+def memory(facts: Facts) -> Iterator[tuple[str, str]]:
+    """The bytes that are kept in all, and those that another choice of ``save`` would keep."""
+    if not facts.choices:
+        return
+    own, *others = facts.choices
+    different = [c for c in others if (c.tensors, c.again) != (own.tensors, own.again)]
+    if own.tensors or different:
+        for choice in (own, *different):
+            yield f'save="{choice.save}"{", chosen" if choice is own else ""}', _choice(choice)
+    if own.again:
+        yield "torch.compile", COMPILED
+
+
+COMPILED = (
+    "chooses anew, from forward and backward together, for calls and operator calls alike; "
+    "torch.compiler.disable(f) keeps this choice, and "
+    "torch._functorch.config.activation_memory_budget = 0 computes all again that it can"
+)
+
+
+def _choice(choice: Choice) -> str:
+    """``2 x + 1 w; computes s again``."""
+    large = [(of, times) for of, times in choice.sizes if times > 1 / 32]
+    parts = [f"{times:.3g} {of}" for of, times in large]
+    if len(large) < len(choice.sizes) or not choice.tensors:
+        parts.append("something small" if choice.tensors else "nothing")
+    parts += [f"{name}, of unknown size" for name in choice.unknown]
+    text = " + ".join(parts)
+    return f"{text}; computes {listed(choice.again)} again" if choice.again else text
 
 
 def kept_what(kept: Kept) -> str:
