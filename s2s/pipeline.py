@@ -93,7 +93,8 @@ def stages(pair: Pair, form: str) -> tuple[Stage, ...]:
     """The pair after the lowering and after each pass of a form."""
     done = [Stage("lift_backward", pair)]
     for step in FORMS[form]:
-        pair = verify(step(pair), step.__name__)
+        made = step(pair)
+        pair = pair if made is pair else verify(made, step.__name__)
         done.append(Stage(step.__name__, pair))
     return tuple(done)
 

@@ -1,4 +1,4 @@
-"""What must hold of every ``Pair``. Runs after every pass, always."""
+"""What must hold of every ``Pair``. Runs after every pass that made another one of it."""
 
 from __future__ import annotations
 
