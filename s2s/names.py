@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 __all__ = [
     "UPDATES",
@@ -18,6 +19,7 @@ __all__ = [
     "is_name",
     "is_none",
     "mentioned",
+    "of_kind",
     "reads",
     "returns_in",
     "root",
@@ -25,6 +27,8 @@ __all__ = [
     "walk",
     "writes",
 ]
+
+Node = TypeVar("Node", bound=ast.AST)
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -46,7 +50,8 @@ def is_name(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def children(node: ast.AST) -> list[ast.AST]:
+@functools.lru_cache(maxsize=16384)
+def children(node: ast.AST) -> tuple[ast.AST, ...]:
     """The nodes right under ``node``, without operators and contexts."""
     found: list[ast.AST] = []
     kind = node.__class__
@@ -56,7 +61,7 @@ def children(node: ast.AST) -> list[ast.AST]:
             found += [v for v in value if isinstance(v, ast.AST) and not isinstance(v, _EMPTY)]
         elif isinstance(value, ast.AST) and not isinstance(value, _EMPTY):
             found.append(value)
-    return found
+    return tuple(found)
 
 
 # of each class of nodes, the fields that may hold nodes
@@ -80,14 +85,31 @@ def walk(node: ast.AST) -> tuple[ast.AST, ...]:
 
 
 @_remembered
+def _by_class(node: ast.AST) -> dict[type[ast.AST], list[ast.AST]]:
+    found: dict[type[ast.AST], list[ast.AST]] = {}
+    for inner in walk(node):
+        found.setdefault(inner.__class__, []).append(inner)
+    return found
+
+
+def of_kind(node: ast.AST, kind: type[Node]) -> Sequence[Node]:
+    """``node`` and everything under it that is of exactly this class, in the order of ``walk``.
+
+    >>> [name.id for name in of_kind(ast.parse("f(x)[y]"), ast.Name)]
+    ['y', 'f', 'x']
+    """
+    return _by_class(node).get(kind, ())  # type: ignore[return-value]
+
+
+@_remembered
 def mentioned(node: ast.AST) -> frozenset[str]:
     """Every name in ``node``, read or bound, and every parameter, in whatever scope.
 
     >>> sorted(mentioned(ast.parse("def f(x): return [y for z in x]")))
     ['x', 'y', 'z']
     """
-    names = {n.id for n in walk(node) if isinstance(n, ast.Name)}
-    return frozenset(names | {n.arg for n in walk(node) if isinstance(n, ast.arg)})
+    names = {name.id for name in of_kind(node, ast.Name)}
+    return frozenset(names.union(argument.arg for argument in of_kind(node, ast.arg)))
 
 
 @_remembered
@@ -101,25 +123,30 @@ def reads(node: ast.AST) -> tuple[str, ...]:
 
 
 def _reads(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Name):
-        if isinstance(node.ctx, ast.Load):
-            yield node.id
-    elif isinstance(node, ast.AugAssign):
-        if isinstance(node.target, ast.Name):
-            yield node.target.id
-        yield from _reads(node.target)
+    special = _READING.get(node.__class__)
+    if special is not None:
+        yield from special(node)
+        return
+    for child in children(node):
+        yield from _reads(child)
+
+
+def _name_reads(node: ast.Name) -> Iterator[str]:
+    if isinstance(node.ctx, ast.Load):
+        yield node.id
+
+
+def _augmented_reads(node: ast.AugAssign) -> Iterator[str]:
+    if isinstance(node.target, ast.Name):
+        yield node.target.id
+    yield from _reads(node.target)
+    yield from _reads(node.value)
+
+
+def _annotated_reads(node: ast.AnnAssign) -> Iterator[str]:
+    yield from _reads(node.target)  # the annotation of a local is never evaluated
+    if node.value is not None:
         yield from _reads(node.value)
-    elif isinstance(node, ast.AnnAssign):  # the annotation of a local is never evaluated
-        yield from _reads(node.target)
-        if node.value is not None:
-            yield from _reads(node.value)
-    elif isinstance(node, _COMPREHENSIONS):
-        yield from _comprehension_reads(node)
-    elif isinstance(node, _SCOPES):
-        yield from _scope_reads(node)
-    else:
-        for child in children(node):
-            yield from _reads(child)
 
 
 def _comprehension_reads(node: ast.AST) -> Iterator[str]:
@@ -160,6 +187,16 @@ def _scope_reads(node: ast.AST) -> Iterator[str]:
         yield from (name for name in _reads(part) if name not in own)
 
 
+# the nodes that read something else than what is in their parts
+_READING: dict[type[ast.AST], Callable[..., Iterator[str]]] = {
+    ast.Name: _name_reads,
+    ast.AugAssign: _augmented_reads,
+    ast.AnnAssign: _annotated_reads,
+    **dict.fromkeys(_COMPREHENSIONS, _comprehension_reads),
+    **dict.fromkeys(_SCOPES, _scope_reads),
+}
+
+
 @_remembered
 def writes(node: ast.AST) -> tuple[str, ...]:
     """Names that ``node`` binds or unbinds in its own scope, in order.
@@ -172,16 +209,23 @@ def writes(node: ast.AST) -> tuple[str, ...]:
 
 def _writes(node: ast.AST) -> Iterator[str]:
     for inner in same_scope(node, into_comprehensions=True):
-        if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load):
-            yield inner.id
-        elif isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield inner.name
+        kind = inner.__class__
+        if kind is ast.Name:
+            if inner.ctx.__class__ is not ast.Load:  # type: ignore[attr-defined]
+                yield inner.id  # type: ignore[attr-defined]
+        elif kind not in _BINDING:
+            pass
         elif isinstance(inner, (ast.Import, ast.ImportFrom)):
             yield from ((a.asname or a.name.split(".")[0]) for a in inner.names)
-        elif isinstance(inner, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and inner.name:
-            yield inner.name
-        elif isinstance(inner, ast.MatchMapping) and inner.rest:
-            yield inner.rest
+        elif isinstance(inner, ast.MatchMapping):
+            if inner.rest:
+                yield inner.rest
+        elif inner.name:  # type: ignore[attr-defined]
+            yield inner.name  # type: ignore[attr-defined]
+
+
+_BINDING = {ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom}
+_BINDING |= {ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping}
 
 
 @_remembered
@@ -191,27 +235,22 @@ def same_scope(node: ast.AST, into_comprehensions: bool = False) -> tuple[ast.AS
     Inside a comprehension only walrus targets belong to the scope around it.
     """
     found: list[ast.AST] = []
-    _in_scope(node, into_comprehensions, found)
+    todo = [node]
+    while todo:
+        inner = todo.pop()
+        found.append(inner)
+        kind = inner.__class__
+        if kind is ast.Assign:  # the value is evaluated before the targets are bound
+            todo += (*inner.targets[::-1], inner.value)  # type: ignore[attr-defined]
+        elif into_comprehensions and kind in _COMPREHENSIONS:
+            found += (n.target for n in of_kind(inner, ast.NamedExpr))
+        elif kind not in _SCOPES:
+            todo += children(inner)[::-1]
     return tuple(found)
 
 
-def _in_scope(node: ast.AST, into_comprehensions: bool, found: list[ast.AST]) -> None:
-    found.append(node)
-    if isinstance(node, _SCOPES):
-        return
-    if into_comprehensions and isinstance(node, _COMPREHENSIONS):
-        found += [inner.target for inner in walk(node) if isinstance(inner, ast.NamedExpr)]
-        return
-    if isinstance(node, ast.Assign):  # the value is evaluated before the targets are bound
-        parts: list[ast.AST] = [node.value, *node.targets]
-    else:
-        parts = children(node)
-    for child in parts:
-        _in_scope(child, into_comprehensions, found)
-
-
 def _targets(node: ast.AST) -> Iterator[str]:
-    return (n.id for n in walk(node) if isinstance(n, ast.Name))
+    return (n.id for n in of_kind(node, ast.Name))
 
 
 def root(node: ast.AST) -> str | None:
@@ -238,15 +277,28 @@ def changed(
     ('x', 'y', 'z', 'b')
     """
     found: list[str | None] = []
-    for inner in same_scope(node):
+    for inner in _changing(node):
         if isinstance(inner, ast.AugAssign):
             found.append(root(inner.target))
-        elif isinstance(inner, (ast.Subscript, ast.Attribute)):
-            if not isinstance(inner.ctx, ast.Load):
-                found.append(root(inner))
         elif isinstance(inner, ast.Call):
             found.extend(_changed_by_call(inner, is_module))
+        else:
+            found.append(root(inner))
     return tuple(dict.fromkeys(n for n in found if n))
+
+
+@_remembered
+def _changing(node: ast.AST) -> tuple[ast.AST, ...]:
+    """The nodes that may change something in place."""
+    return tuple(
+        inner
+        for inner in same_scope(node)
+        if isinstance(inner, (ast.AugAssign, ast.Call))
+        or (
+            isinstance(inner, (ast.Subscript, ast.Attribute))
+            and not isinstance(inner.ctx, ast.Load)
+        )
+    )
 
 
 def _changed_by_call(call: ast.Call, is_module: Callable[[str], bool]) -> Iterator[str | None]:
@@ -272,7 +324,12 @@ def _changed_by_call(call: ast.Call, is_module: Callable[[str], bool]) -> Iterat
 
 def returns_in(body: Iterable[ast.stmt]) -> list[ast.Return]:
     """Every return statement of a function body, not those of nested functions."""
-    return [n for s in body for n in same_scope(s) if isinstance(n, ast.Return)]
+    return [r for s in body for r in _returns(s)]
+
+
+@_remembered
+def _returns(statement: ast.stmt) -> tuple[ast.Return, ...]:
+    return tuple(n for n in same_scope(statement) if isinstance(n, ast.Return))
 
 
 def fresh(name: str, taken: frozenset[str] | set[str]) -> str:

@@ -190,7 +190,7 @@ def value_read(tree: ast.AST, names: Collection[str]) -> bool:
         return False
     if isinstance(tree, ast.Compare) and any(is_none(c) for c in tree.comparators):
         return False
-    parts = children(tree)
+    parts: Sequence[ast.AST] = children(tree)
     if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Attribute):
         if tree.func.attr in {*SIZES, *FLAGS, "size"}:
             parts = [*tree.args, *tree.keywords]
