@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from .infer import from_annotation, infer, origin
 from .ir import Backward, Capture, Constant, Rule, Source
-from .names import reads, walk, writes
+from .names import of_kind, reads, walk, writes
 from .source import Binding, bindings
 
 __all__ = ["captures", "constants", "free_names", "helpers_of", "is_data_global"]
@@ -167,9 +167,9 @@ def _is_data(binding: Binding | None, name: str, found: Mapping[str, Binding]) -
 
 def _only_called(tree: ast.AST, name: str) -> bool:
     """Every use is a call of it or of its methods: a function or an object, no tensor."""
-    uses = [n for n in walk(tree) if isinstance(n, ast.Name) and n.id == name]
-    called = [n.func for n in walk(tree) if isinstance(n, ast.Call)]
-    return all(any(use is func for func in called) for use in uses)
+    uses = [n for n in of_kind(tree, ast.Name) if n.id == name]
+    called = {n.func for n in of_kind(tree, ast.Call)}
+    return called.issuperset(uses)
 
 
 # --- constants ------------------------------------------------------------------------------
@@ -274,11 +274,7 @@ def _nested_table(source: Source, tree: ast.FunctionDef | ast.Lambda) -> Table:
     name = tree.name if isinstance(tree, ast.FunctionDef) else "lambda"
     earlier = 0
     if isinstance(tree, ast.Lambda):  # several on one line: they come in the order of the text
-        same = [
-            n
-            for n in walk(source.function)
-            if isinstance(n, ast.Lambda) and n.lineno == tree.lineno
-        ]
+        same = [n for n in of_kind(source.function, ast.Lambda) if n.lineno == tree.lineno]
         same.sort(key=lambda n: n.col_offset)
         earlier = next(i for i, n in enumerate(same) if n is tree)
     found = [

@@ -9,7 +9,7 @@ from .captures import captures, helpers_of
 from .errors import diagnostic
 from .infer import is_plain, is_tensor
 from .ir import LISTS, Backward, Capture, Diagnostic, Rule
-from .names import changed, returns_in, root, same_scope, walk, writes
+from .names import changed, of_kind, returns_in, root, same_scope, walk, writes
 from .options import decorator_span
 from .parse import falls_through
 from .sharing import changes
@@ -215,7 +215,7 @@ def _changed_captures(rule: Rule, found: tuple[Capture, ...]) -> Iterator[Diagno
     # a global list or dict is the user's own state, and stays the same object once lifted
     names = {c.name for c in found if c.kind != "constant" or c.type == "Tensor"}
     for backward in rule.backwards:
-        rebound = {n for s in walk(backward.tree) if isinstance(s, ast.Nonlocal) for n in s.names}
+        rebound = {n for s in of_kind(backward.tree, ast.Nonlocal) for n in s.names}
         roots = (names - rebound) | set(backward.params)
         types = {n: t for n, t in rule.types if n not in backward.params}
         body = [s.tree for s in backward.body]

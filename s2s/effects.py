@@ -12,7 +12,7 @@ import builtins
 from collections.abc import Collection, Iterable, Mapping
 
 from .infer import Bindings, origin
-from .names import changed, children, reads, same_scope, walk, writes
+from .names import changed, children, of_kind, reads, same_scope, walk, writes
 from .vocabulary import (
     FLAT,
     LIKE,
@@ -64,8 +64,8 @@ def doing(
     tensors and plain data, ``helpers`` the nested functions whose bodies can be looked into.
     """
     found = "pure"
-    generators = [n for n in walk(node) if isinstance(n, ast.comprehension)]
-    own = {n.id for g in generators for n in walk(g.target) if isinstance(n, ast.Name)}
+    generators = of_kind(node, ast.comprehension)
+    own = {n.id for g in generators for n in of_kind(g.target, ast.Name)}
     local = {*local, *own}
     for inner in walk(node) if isinstance(node, ast.expr) else same_scope(node):
         if isinstance(inner, ast.Call):

@@ -11,7 +11,7 @@ from .asked import is_marked, is_once, may_be_undefined
 from .errors import TransformError, diagnostic
 from .infer import from_annotation, infer, types_after
 from .ir import LISTS, Backward, Diagnostic, Output, Param, Rule, Source, Stmt, lines_of, replace
-from .names import fresh, is_none, mentioned, returns_in, same_scope, walk, writes
+from .names import fresh, is_none, mentioned, of_kind, returns_in, same_scope, walk, writes
 from .source import Binding, bindings
 from .syntax import make, rename, standalone
 
@@ -137,7 +137,7 @@ def _unmangled(
 ) -> tuple[cst.FunctionDef, ast.FunctionDef]:
     """The function with the private names of its class written out."""
     classes = [outer for outer in source.enclosing if isinstance(outer, ast.ClassDef)]
-    attributes = [n for n in walk(function) if isinstance(n, ast.Attribute)]
+    attributes = of_kind(function, ast.Attribute)
     private = [n for n in attributes if _is_private(n.attr)]
     if private and not classes:
         problem = diagnostic(
@@ -270,11 +270,7 @@ def _bound_parameter(source: Source) -> str | None:
 
 
 def _called_names(function: ast.AST) -> set[str]:
-    return {
-        node.func.id
-        for node in walk(function)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    }
+    return {node.func.id for node in of_kind(function, ast.Call) if isinstance(node.func, ast.Name)}
 
 
 def _param_type(
@@ -357,7 +353,7 @@ def _bad_returns(
         "end every path in `return outputs, backward`, with `def backward(grad_output): ...` above"
     )
     if not returns:
-        nested = [n for n in walk(function) if isinstance(n, ast.FunctionDef)][1:]
+        nested = of_kind(function, ast.FunctionDef)[1:]
         what = "does not return anything" if nested else "defines no backward and returns nothing"
         yield diagnostic("S2S201", source.span(function), f"{source.name} {what}", hint=hint)
         return
@@ -641,10 +637,8 @@ def _refuse_other_uses(
     """A backward that forward itself calls, or hands on, cannot be lifted out."""
     last = {id(n) for r in returns for n in walk(r.value.elts[-1])}  # type: ignore[union-attr]
     for statement in body:
-        for node in walk(statement.tree):
-            if not (isinstance(node, ast.Name) and node.id == name):
-                continue
-            if isinstance(node.ctx, ast.Load) and id(node) not in last:
+        for node in of_kind(statement.tree, ast.Name):
+            if node.id == name and isinstance(node.ctx, ast.Load) and id(node) not in last:
                 if _is_alias(body, node):
                     continue
                 problem = diagnostic(
@@ -683,7 +677,8 @@ def nested_nodes(body: tuple[Stmt, ...]) -> dict[ast.AST, cst.CSTNode]:
     """The libcst node of each nested def and lambda of the body."""
     found: dict[ast.AST, cst.CSTNode] = {}
     for statement in body:
-        trees = [n for n in walk(statement.tree) if isinstance(n, _NESTED)]
+        defs = of_kind(statement.tree, ast.FunctionDef)
+        trees: list[ast.FunctionDef | ast.Lambda] = [*defs, *of_kind(statement.tree, ast.Lambda)]
         if not trees:
             continue
         if trees == [statement.tree]:
@@ -695,9 +690,6 @@ def nested_nodes(body: tuple[Stmt, ...]) -> dict[ast.AST, cst.CSTNode]:
         found.update(zip([t for t in trees if isinstance(t, ast.FunctionDef)], nested.defs))
         found.update(zip([t for t in trees if isinstance(t, ast.Lambda)], nested.lambdas))
     return found
-
-
-_NESTED = (ast.FunctionDef, ast.Lambda)
 
 
 def _spelled_out(

@@ -12,7 +12,7 @@ import libcst as cst
 from libcst._nodes.internal import CodegenState
 
 from .ir import Stmt
-from .names import same_scope, walk
+from .names import mentioned, same_scope, walk
 
 __all__ = [
     "assigned",
@@ -165,10 +165,8 @@ def rename(statement: Stmt, names: Mapping[str, str]) -> Stmt:
     >>> print(code(rename(make("y = f(x, x=x.x)"), {"x": "ctx.x"}).node).strip())
     y = f(ctx.x, x=ctx.x.x)
     """
-    used = {n.id for n in walk(statement.tree) if isinstance(n, ast.Name)}
-    used |= {n.arg for n in walk(statement.tree) if isinstance(n, ast.arg)}
-    used |= {getattr(n, "name", None) or "" for n in walk(statement.tree)}
-    if not used & set(names):
+    bound = {getattr(n, "name", None) or "" for n in walk(statement.tree)}
+    if not (mentioned(statement.tree) | bound) & set(names):
         return statement
     node = statement.node.visit(_Rename(names))
     assert isinstance(node, cst.BaseStatement)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from .ir import Pair
-from .names import reads, walk, writes
+from .names import of_kind, reads, walk, writes
 from .parse import falls_through
 
 __all__ = ["InternalError", "verify"]
@@ -35,8 +35,7 @@ def _names(pair: Pair) -> list[str]:
         problems.append(f"an output gradient is named like a saved value: {pair.grads}")
     own = {n for s in pair.forward for n in writes(s.tree)} | set(pair.arguments)
     local = {n for s in pair.backward for n in writes(s.tree)}
-    nested = walk(pair.source.function)
-    arguments = {n.arg for n in nested if isinstance(n, ast.arg)}
+    arguments = {a.arg for a in of_kind(pair.source.function, ast.arg)}
     known = {*saved, *pair.grads, *local, "needs_input_grad"}
     for statement in pair.backward:
         for name in reads(statement.tree):
@@ -65,8 +64,8 @@ def _returns(pair: Pair) -> list[str]:
     """Every return of forward is ``outputs, (saved...)``, in the order of ``saved``."""
     problems = []
     for statement in pair.forward:
-        for node in walk(statement.tree):
-            if not isinstance(node, ast.Return) or _in_function(statement.tree, node):
+        for node in of_kind(statement.tree, ast.Return):
+            if _in_function(statement.tree, node):
                 continue
             value = node.value
             if not (isinstance(value, ast.Tuple) and len(value.elts) == 2):
@@ -94,10 +93,8 @@ def _ends(pair: Pair) -> list[str]:
 
 
 def _in_function(outer: ast.AST, node: ast.AST) -> bool:
-    return any(
-        isinstance(inner, (ast.FunctionDef, ast.Lambda)) and node in walk(inner)
-        for inner in walk(outer)
-    )
+    functions = (*of_kind(outer, ast.FunctionDef), *of_kind(outer, ast.Lambda))
+    return any(node in walk(inner) for inner in functions)
 
 
 def _gradients(pair: Pair) -> list[str]:
@@ -106,8 +103,8 @@ def _gradients(pair: Pair) -> list[str]:
         return []
     problems = []
     for statement in pair.backward:
-        for node in walk(statement.tree):
-            if not isinstance(node, ast.Return) or _in_function(statement.tree, node):
+        for node in of_kind(statement.tree, ast.Return):
+            if _in_function(statement.tree, node):
                 continue
             if isinstance(node.value, ast.Tuple):
                 starred = any(isinstance(e, ast.Starred) for e in node.value.elts)

@@ -19,7 +19,18 @@ from .effects import carries_gradient, without_grad
 from .errors import diagnostic
 from .infer import infer, is_plain, is_tensor, origin, types_after
 from .ir import LISTS, Backward, Diagnostic, Param, Rule, Source, lines_of
-from .names import changed, children, is_name, is_none, reads, returns_in, same_scope, walk, writes
+from .names import (
+    changed,
+    children,
+    is_name,
+    is_none,
+    of_kind,
+    reads,
+    returns_in,
+    same_scope,
+    walk,
+    writes,
+)
 from .sharing import changes
 from .source import bindings, parse_text
 from .vocabulary import METADATA
@@ -108,7 +119,7 @@ def _reached(body: Sequence[ast.stmt], start: str) -> tuple[set[str], set[ast.Re
 
 
 def _spread(node: ast.stmt, names: set[str], returns: set[ast.Return], decided: bool) -> None:
-    parts = [c for c in children(node) if not isinstance(c, ast.stmt)]
+    parts, blocks = _parts(node), _blocks(node)
     depends = decided or any(_depends(part, names) for part in parts)
     if isinstance(node, ast.Return):
         if decided:
@@ -118,15 +129,22 @@ def _spread(node: ast.stmt, names: set[str], returns: set[ast.Return], decided: 
             names.add(node.name)
         return
     elif depends:
-        own = [node] if not _blocks(node) else parts
+        own = parts if blocks else [node]
         names.update(n for part in own for n in (*writes(part), *changed(part)))
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             names.update(a.id for a in node.value.args if isinstance(a, ast.Name))
     inside = decided or (depends and isinstance(node, (ast.If, ast.While, ast.Match, ast.For)))
-    for statement in _blocks(node):
+    for statement in blocks:
         _spread(statement, names, returns, inside)
 
 
+@functools.lru_cache(maxsize=4096)
+def _parts(node: ast.AST) -> list[ast.AST]:
+    """What a statement evaluates itself."""
+    return [c for c in children(node) if not isinstance(c, ast.stmt)]
+
+
+@functools.lru_cache(maxsize=4096)
 def _blocks(node: ast.AST) -> list[ast.stmt]:
     """The statements right inside a compound one."""
     found = [c for c in children(node) if isinstance(c, ast.stmt)]
@@ -419,7 +437,7 @@ def _is_target(node: ast.expr) -> bool:
 
 def _carries(node: ast.AST, carrying: Collection[str]) -> bool:
     """``carries_gradient``, but that which places are picked says nothing."""
-    picked = [n for n in walk(node) if isinstance(n, ast.Call) and _called(n) in _PICKING]
+    picked = [n for n in of_kind(node, ast.Call) if _called(n) in _PICKING]
     if not picked:
         return carries_gradient(node, carrying)
     if isinstance(node, ast.Call) and node is picked[0]:
@@ -434,9 +452,9 @@ def _carries(node: ast.AST, carrying: Collection[str]) -> bool:
 
 def _unread_inputs(rule: Rule) -> Iterator[Diagnostic]:
     function = rule.source.function
-    read = {n.id for n in walk(function) if isinstance(n, ast.Name)}
+    read = {n.id for n in of_kind(function, ast.Name)}
     rows = [(_slots(rule, r)) for b in rule.backwards for r in returns_in(_trees(b))]
-    nodes = {a.arg: a for a in walk(function.args) if isinstance(a, ast.arg)}
+    nodes = {a.arg: a for a in of_kind(function.args, ast.arg)}
     for index, param in enumerate(_inputs(rule)):
         if param.name in read or param.name.startswith("_"):
             continue
@@ -504,6 +522,7 @@ def _meant_for(node: ast.expr, names: list[str]) -> int | None:
 # --- names and functions ----------------------------------------------------------------------
 
 
+@functools.lru_cache(maxsize=16)
 def unbound_names(source: Source) -> tuple[str, ...]:
     """Names that a function reads and its file does not bind, builtins among them; none where the
     file binds names that cannot be seen."""
@@ -522,10 +541,12 @@ def _bound_names(source: Source) -> set[str] | None:
     found = set(of_module)
     for outer in source.enclosing:
         if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            found.update(a.arg for a in walk(outer.args) if isinstance(a, ast.arg))
+            found.update(a.arg for a in of_kind(outer.args, ast.arg))
             found.update(*(writes(s) for s in outer.body))
         found.update(_type_parameters(outer))
-    found.update(n for node in walk(source.function) for n in _type_parameters(node))
+    for kind in (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
+        for node in of_kind(source.function, kind):
+            found.update(_type_parameters(node))
     if source.user_text:  # made of a class, which its methods may name, and of calls of s2s
         found |= _class_names(tree)
         found.update(*map(reads, source.function.decorator_list))
@@ -534,7 +555,7 @@ def _bound_names(source: Source) -> set[str] | None:
 
 @functools.lru_cache(maxsize=64)
 def _class_names(tree: ast.Module) -> frozenset[str]:
-    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return frozenset(node.name for node in of_kind(tree, ast.ClassDef))
 
 
 @functools.lru_cache(maxsize=64)
@@ -543,13 +564,11 @@ def _module_names(tree: ast.Module) -> frozenset[str] | None:
     found = {"torch", "__file__", "__builtins__", "__class__", "__annotations__"}
     found |= {"__name__", "__doc__", "__package__", "__spec__", "__loader__", "__path__"}
     found.update(*(writes(s) for s in tree.body))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names):
-            return None
-        if isinstance(node, ast.Call) and _called(node) in _TRICKS:
-            return None
-        if isinstance(node, ast.Global):
-            found.update(node.names)
+    if any(a.name == "*" for node in of_kind(tree, ast.ImportFrom) for a in node.names):
+        return None
+    if any(_called(node) in _TRICKS for node in of_kind(tree, ast.Call)):
+        return None
+    found.update(name for node in of_kind(tree, ast.Global) for name in node.names)
     return frozenset(found)
 
 
@@ -587,9 +606,7 @@ def _first_read(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> 
             if isinstance(annotation, ast.AST):
                 annotations.update(walk(annotation))
     places = [
-        n
-        for n in walk(function)
-        if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
+        n for n in of_kind(function, ast.Name) if n.id == name and isinstance(n.ctx, ast.Load)
     ]
     places = [n for n in places if n not in annotations]
     return min(places, key=lambda n: (n.lineno, n.col_offset), default=None)
@@ -629,7 +646,7 @@ def _changed_afterwards(rule: Rule) -> Iterator[Diagnostic]:
 
 def _unused_functions(rule: Rule) -> Iterator[Diagnostic]:
     lifted = {b.tree for b in rule.backwards}
-    read = {n.id for n in walk(rule.source.function) if isinstance(n, ast.Name)}
+    read = {n.id for n in of_kind(rule.source.function, ast.Name)}
     for statement in rule.body:
         for node in same_scope(statement.tree):
             if isinstance(node, ast.FunctionDef) and node not in lifted and node.name not in read:

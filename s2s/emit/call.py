@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..captures import is_data_global
 from ..infer import written_type
 from ..ir import CELLS, LISTS, Emitted, Pair, Param
-from ..names import fresh, walk
+from ..names import fresh, of_kind, walk
 from ..source import bindings
 from .layout import module_text, own, simple_default
 
@@ -56,12 +56,9 @@ def watched(pair: Pair) -> tuple[Watched, ...]:
 def _called_objects(pair: Pair) -> set[str]:
     """Globals that the function calls and that are no functions or classes: modules, perhaps."""
     found = bindings(pair.source.tree)
-    local = {n.arg for n in walk(pair.source.function) if isinstance(n, ast.arg)}
-    called = {
-        n.func.id
-        for n in walk(pair.source.function)
-        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
-    }
+    local = {n.arg for n in of_kind(pair.source.function, ast.arg)}
+    calls = of_kind(pair.source.function, ast.Call)
+    called = {n.func.id for n in calls if isinstance(n.func, ast.Name)}
     return {n for n in called - local if is_data_global(pair.source, n) and n in found}
 
 

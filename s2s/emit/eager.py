@@ -11,7 +11,7 @@ from ..asked import NEEDS
 from ..effects import aliases
 from ..infer import infer, is_tensor_tuple, types_after
 from ..ir import Emitted, Pair, Saved, Stmt, replace
-from ..names import fresh, walk, writes
+from ..names import fresh, of_kind, walk, writes
 from ..passes.redoing import perhaps_outputs
 from ..source import bindings
 from ..syntax import (
@@ -162,7 +162,7 @@ def as_tuple(value: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def _has_walrus(text: str) -> bool:
-    return any(isinstance(n, ast.NamedExpr) for n in walk(ast.parse(text.strip())))
+    return ":=" in text and bool(of_kind(ast.parse(text.strip()), ast.NamedExpr))
 
 
 def small_statement(text: str) -> cst.BaseSmallStatement:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import libcst as cst
 
 from ..ir import Emitted, Pair, Param, Stmt, lines_of
-from ..names import fresh, walk
+from ..names import fresh, of_kind, walk
 from ..syntax import code, renamed_text
 
 __all__ = [
@@ -77,7 +77,7 @@ def statement_lines(body: Sequence[Stmt], names: Mapping[str, str] | None = None
     lines: list[Line] = []
     for statement in body:
         text = code(statement.node).rstrip("\n")
-        if any(isinstance(n, ast.Name) and n.id in names for n in walk(statement.tree)):
+        if any(n.id in names for n in of_kind(statement.tree, ast.Name)):
             text = renamed_text(text, names)
         inside = inside_strings(text)
         leading = len(getattr(statement.node, "leading_lines", ()))

@@ -26,7 +26,7 @@ import libcst as cst
 from ..asked import NEEDS
 from ..effects import closed_over
 from ..ir import Pair, Stmt, replace
-from ..names import changed, fresh, reads, walk, writes
+from ..names import changed, fresh, of_kind, reads, writes
 from ..syntax import code, from_node, make, returning, standalone, without_blank_lines
 
 __all__ = ["guard_gradients"]
@@ -194,7 +194,7 @@ def _movable(pair: Pair, body: Sequence[Stmt]) -> bool:
             if name in bound:
                 return False
             bound.add(name)
-    return not any(isinstance(n, ast.NamedExpr) for s in pair.backward for n in walk(s.tree))
+    return not any(of_kind(s.tree, ast.NamedExpr) for s in pair.backward)
 
 
 def _is_recompute(statement: Stmt) -> bool:

@@ -25,7 +25,7 @@ from ..check import changed_captures, differentiable_slots, mutated_inputs
 from ..flow import bound_at_returns
 from ..infer import is_plain, is_tensor, is_tensor_tuple
 from ..ir import LISTS, Backward, Capture, Constant, Keep, Pair, Rule, Saved, Stmt, replace
-from ..names import fresh, mentioned, reads, returns_in, walk, writes
+from ..names import fresh, mentioned, of_kind, reads, returns_in, walk, writes
 from ..parse import nested_nodes, values_of
 from ..source import Binding, bindings
 from ..syntax import (
@@ -403,7 +403,7 @@ def _imports(
         if n in read and n not in own and b.kind == "import" and b.statement != first
     }
     inner = {n for b in rule.backwards for s in b.body for n in writes(s.tree)}
-    inner |= {n.arg for n in walk(rule.source.function) if isinstance(n, ast.arg)}
+    inner |= {n.arg for n in of_kind(rule.source.function, ast.arg)}
     outside = {*own, *inner, *found, *grads}
     unknown = [n for n in read if n not in outside and not hasattr(builtins, n)]
     if unknown:  # they can only come from a star import

@@ -17,7 +17,7 @@ from ..effects import aliases, doing, nested_functions, touched
 from ..flow import bound_at_returns
 from ..infer import infer, is_plain, is_tensor, is_tensor_tuple, origin
 from ..ir import Pair, Stmt
-from ..names import changed, is_name, reads, walk, writes
+from ..names import changed, is_name, of_kind, reads, walk, writes
 from ..source import bindings
 from ..vocabulary import METADATA, POINTWISE, SIZES, VIEWS
 from .lift_backward import keep_for
@@ -102,7 +102,7 @@ class _Facts:
                     body = node.body if isinstance(node.body, list) else [node.body]
                     names |= {n for part in body for n in changed(part)}
                 elif isinstance(node, ast.Call) and not self._is_seen(node):
-                    names |= {n.id for n in walk(node) if isinstance(n, ast.Name)}
+                    names |= {n.id for n in of_kind(node, ast.Name)}
         shared = aliases(self.trees)
         return {other for name in names for other in shared.get(name, {name})}
 
