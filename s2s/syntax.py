@@ -30,6 +30,7 @@ __all__ = [
     "returning",
     "split_return",
     "standalone",
+    "under",
     "without_blank_lines",
 ]
 
@@ -79,6 +80,23 @@ def block(body: Sequence[Stmt]) -> cst.IndentedBlock:
     return cst.IndentedBlock([s.node for s in body] or [cst.parse_statement("pass")])
 
 
+def under(
+    test: str, body: Sequence[Stmt], line: int = 0, header: cst.TrailingWhitespace | None = None
+) -> Stmt:
+    """``if test:`` around statements, which keep their trees.
+
+    >>> print(code(under("c", [make("x = 1"), make("y = x")]).node).strip())
+    if c:
+        x = 1
+        y = x
+    """
+    head = make(f"if {test}: pass").tree
+    assert isinstance(head, ast.If)
+    suite = block(body) if header is None else block(body).with_changes(header=header)
+    tree = ast.If(head.test, [s.tree for s in body], [])
+    return Stmt(cst.If(expression(test), suite), ast.copy_location(tree, head), line)
+
+
 def listed(before: str, items: Sequence[str], after: str, indent: int = 8) -> str:
     """``before`` + items + ``after`` on one line, or one item a line where that is too long.
 
@@ -116,8 +134,9 @@ def standalone(node: cst.BaseExpression) -> cst.BaseExpression:
 
 def without_blank_lines(node: cst.BaseStatement) -> cst.BaseStatement:
     """The statement with its leading comments and without its leading blank lines."""
-    lines = [line for line in getattr(node, "leading_lines", ()) if line.comment is not None]
-    return node.with_changes(leading_lines=lines)
+    before = getattr(node, "leading_lines", ())
+    lines = [line for line in before if line.comment is not None]
+    return node if len(lines) == len(before) else node.with_changes(leading_lines=lines)
 
 
 class _Rename(cst.CSTTransformer):

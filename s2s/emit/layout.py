@@ -11,7 +11,7 @@ import libcst as cst
 
 from ..ir import Emitted, Pair, Param, Stmt, lines_of
 from ..names import fresh, of_kind, walk
-from ..syntax import code, renamed_text
+from ..syntax import code, expression, renamed_text
 
 __all__ = [
     "Line",
@@ -173,7 +173,7 @@ def simple_default(param: Param) -> str | None:
     if param.default is None:
         return None
     try:
-        node = cst.parse_expression(param.default)
+        node = expression(param.default)
     except cst.ParserSyntaxError:
         return None
     if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):

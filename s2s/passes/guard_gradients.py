@@ -27,7 +27,7 @@ from ..asked import NEEDS
 from ..effects import closed_over
 from ..ir import Pair, Stmt, replace
 from ..names import changed, fresh, of_kind, reads, writes
-from ..syntax import code, from_node, make, returning, standalone, without_blank_lines
+from ..syntax import assigned, code, make, returning, standalone, under, without_blank_lines
 
 __all__ = ["guard_gradients"]
 
@@ -236,17 +236,22 @@ def _names(pair: Pair, gradients: list[_Gradient], slots: list[int]) -> list[str
 
 
 def _guard(gradient: _Gradient, slot: int, name: str) -> Stmt:
-    body = [without_blank_lines(s.node) for s in gradient.own]
+    body = [replace(s, node=without_blank_lines(s.node)) for s in gradient.own]
     is_bound = isinstance(gradient.tree, ast.Name) and gradient.tree.id == name
     if not is_bound:
-        target = cst.AssignTarget(cst.Name(name))
-        assign = cst.Assign([target], gradient.value)
-        body.append(cst.SimpleStatementLine([assign]))
+        body.append(_bound_to(name, gradient))
     lines = [cst.EmptyLine(comment=cst.Comment(text)) for text in gradient.comments]
     if lines:
-        body[0] = body[0].with_changes(
-            leading_lines=[*lines, *getattr(body[0], "leading_lines", ())]
-        )
-    test = cst.parse_expression(f"{NEEDS}[{slot}]")
+        first = body[0].node
+        lines += getattr(first, "leading_lines", ())
+        body[0] = replace(body[0], node=first.with_changes(leading_lines=lines))
     line = gradient.own[0].line if gradient.own else 0
-    return from_node(cst.If(test, cst.IndentedBlock(body)), line)
+    return under(f"{NEEDS}[{slot}]", body, line)
+
+
+def _bound_to(name: str, gradient: _Gradient) -> Stmt:
+    node = cst.SimpleStatementLine([assigned(cst.Name(name), gradient.value)])
+    tree = ast.Assign([ast.Name(name, ast.Store())], gradient.tree)
+    for new in (tree, *tree.targets):
+        ast.copy_location(new, gradient.tree)
+    return Stmt(node, tree)

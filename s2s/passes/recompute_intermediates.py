@@ -22,7 +22,7 @@ from ..infer import Bindings
 from ..ir import Pair, Saved, Stmt, replace
 from ..names import fresh, is_none, reads, same_scope, writes
 from ..source import bindings
-from ..syntax import code, from_node, make
+from ..syntax import code, from_node, make, under
 from .lift_backward import keep_for
 from .redoing import (
     OUTPUT,
@@ -323,12 +323,11 @@ def _when_grad(pair: Pair, body: Sequence[Stmt]) -> list[Stmt]:
     """``if torch.is_grad_enabled():`` around statements."""
     if not body:
         return []
-    test = cst.parse_expression(f"{pair.torch}.is_grad_enabled()")
     header = cst.TrailingWhitespace(
         whitespace=cst.SimpleWhitespace("  "), comment=cst.Comment(COMMENT)
     )
-    block = cst.IndentedBlock([bare(s) for s in body], header=header)
-    return [from_node(cst.If(test, block), 0)]
+    inner = [replace(s, node=bare(s)) for s in body]
+    return [under(f"{pair.torch}.is_grad_enabled()", inner, header=header)]
 
 
 def _originals(pair: Pair, plan: _Plan) -> tuple[Pair, list[Stmt]]:

@@ -175,7 +175,7 @@ def _carry(node: ast.AST, carrying: set[str]) -> None:
     elif isinstance(node, ast.Call):
         parts = [*node.args, *(k.value for k in node.keywords)]
         if any(carries_gradient(p, carrying) for p in parts):
-            carrying.update(changed(ast.Expr(node)))
+            carrying.update(changed(node))
     elif isinstance(node, ast.FunctionDef):
         if any(name in carrying for name in reads(node)):
             carrying.add(node.name)

@@ -20,7 +20,7 @@ from ..asked import NEEDS
 from ..effects import aliases, closed_over
 from ..ir import Pair, Saved, Stmt, replace
 from ..names import is_none, reads, writes
-from ..syntax import block, expression, from_node, handed_over, without_blank_lines
+from ..syntax import expression, from_node, handed_over, under, without_blank_lines
 from .redoable import values
 
 __all__ = ["asked_for", "save_if_needed"]
@@ -212,7 +212,7 @@ def _wrapped(body: Sequence[Stmt], conditions: Mapping[ast.stmt, _Slots]) -> tup
         wanted = conditions.get(statement.tree) if statement is not None else None
         if group and wanted != current and current is not None:
             inner = [replace(s, node=without_blank_lines(s.node)) for s in group]
-            done.append(from_node(cst.If(expression(_test(current)), block(inner)), group[0].line))
+            done.append(under(_test(current), inner, group[0].line))
             group = []
         current = wanted
         if statement is not None and wanted is not None:
