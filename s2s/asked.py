@@ -49,7 +49,8 @@ def reads_needs(trees: Sequence[ast.AST], found: Bindings) -> bool:
 
 
 def _named(tree: ast.AST) -> Iterator[ast.AST]:
-    yield from of_kind(tree, ast.Name)
+    """One node for each name in a tree, and every attribute."""
+    yield from {name.id: name for name in of_kind(tree, ast.Name)}.values()
     yield from of_kind(tree, ast.Attribute)
 
 

@@ -12,6 +12,7 @@ it off.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import json
@@ -132,12 +133,15 @@ def read(key: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def write(key: str, entry: dict[str, Any]) -> None:
-    """Keep an entry, whole or not at all. Where it cannot be kept, nothing happens."""
+def write(key: str, entry: Any) -> None:
+    """Keep an entry, whole or not at all. Where it cannot be kept, nothing happens.
+
+    It is a dict or a dataclass, and so is what it holds: ``read`` gives dicts.
+    """
     place = folder()
     if place is None or not key:
         return
-    text = json.dumps(entry, separators=(",", ":")).encode()
+    text = json.dumps(entry, separators=(",", ":"), default=_fields).encode()
     name = os.path.join(place, f"{key}.json")
     part = f"{name}.{os.getpid()}.{threading.get_ident()}.part"
     try:
@@ -151,6 +155,10 @@ def write(key: str, entry: dict[str, Any]) -> None:
     count = _written[place] = _written.get(place, -1) + 1
     if count % _SWEEP_EVERY == 0:  # the first one of a process among them
         _sweep(place)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
 _written: dict[str, int] = {}

@@ -6,7 +6,6 @@ the libraries for it as long again to import. So nothing here reads before somet
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 from collections.abc import Callable, Mapping
@@ -65,8 +64,7 @@ class Prepared:
         made = interface(self.rule, self.pair)
         texts = {form: self._printed(form, None, None) for form in ("eager", "call")}
         self._texts.update(texts)
-        rows = {form: dataclasses.asdict(emitted) for form, emitted in texts.items()}
-        cache.write(self._key, {"interface": dataclasses.asdict(made), "texts": rows})
+        cache.write(self._key, {"interface": made, "texts": texts})
         return made
 
     def text(
@@ -81,7 +79,7 @@ class Prepared:
                 self._texts[name] = _emitted(cache.read(key) or {})
             except (KeyError, TypeError):
                 made = self._texts[name] = self._printed(form, types, literals)
-                cache.write(key, dataclasses.asdict(made))
+                cache.write(key, made)
         return self._texts[name]
 
     def _printed(self, form: str, types: _Written | None, literals: _Written | None) -> Emitted:
