@@ -70,8 +70,8 @@ def autograd_script(
     ``Function`` (the eager ``torch.autograd.Function``) and ``op`` (the operator, or None).
 
     ``save`` says how much is kept for backward. "all" keeps what backward reads; "auto" computes
-    again what works element by element on what is kept anyway; "least" all that it can, matrix
-    products too, for the fewest bytes. ``recompute`` holds names that are computed again in any
+    again what works element by element, where fewer bytes are kept for it; "least" all that it can,
+    matrix products too. ``recompute`` holds names that are computed again in any
     case.
 
     ``compile=True`` runs forward and backward each through ``torch.compile``, with the same rule

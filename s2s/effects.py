@@ -12,7 +12,7 @@ import builtins
 from collections.abc import Collection, Iterable, Mapping
 
 from .infer import Bindings, origin
-from .names import changed, children, of_kind, reads, same_scope, walk, writes
+from .names import changed, children, is_none, of_kind, reads, same_scope, walk, writes
 from .vocabulary import (
     FLAT,
     LIKE,
@@ -22,6 +22,7 @@ from .vocabulary import (
     RANDOM,
     READS_ONLY,
     SHARING,
+    STATISTICS,
 )
 
 __all__ = [
@@ -95,6 +96,8 @@ def _call(
         if name == "scaled_dot_product_attention":
             drops = [k for k in call.keywords if k.arg == "dropout_p"] or call.args[4:]
             return "random" if drops else "pure"
+        if _changes_given(call, path, name):
+            return "opaque"
         return "random" if name in RANDOM else "pure"
     if isinstance(func, ast.Name):
         if func.id in helpers and depth:
@@ -114,6 +117,37 @@ def _call(
             return "opaque"
         return "pure"
     return "opaque"
+
+
+def _changes_given(call: ast.Call, path: str, name: str) -> bool:
+    """Does it write to tensors it is given, though no underscore says so? Running statistics, in
+    training, and the rows of an embedding that are held to a norm."""
+    if name in ("embedding", "embedding_bag"):
+        return not _is_none(_argument(call, 3, "max_norm"))
+    if name not in STATISTICS:
+        return False
+    first = 1 if ".functional." in path or name == "batch_norm_update_stats" else 3
+    mean = _argument(call, first, "running_mean")
+    if _is_none(mean) and _is_none(_argument(call, first + 1, "running_var")):
+        return False
+    training = _argument(call, 5, "training", "use_input_stats")
+    if "update" in name or "gather" in name or training is None:
+        return "functional.batch_norm" not in path  # where nothing said means not training
+    return not (isinstance(training, ast.Constant) and training.value is False)
+
+
+def _argument(call: ast.Call, place: int, *names: str) -> ast.expr | None:
+    """What a call gives for a parameter, None for nothing; one that is unpacked may be anything."""
+    for keyword in call.keywords:
+        if keyword.arg in (None, *names):
+            return keyword.value
+    before = call.args[: place + 1]
+    unpacked = next((a for a in before if isinstance(a, ast.Starred)), None)
+    return unpacked or (call.args[place] if place < len(call.args) else None)
+
+
+def _is_none(node: ast.expr | None) -> bool:
+    return node is None or is_none(node)
 
 
 def _dotted_root(node: ast.expr) -> str | None:

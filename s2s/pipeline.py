@@ -20,6 +20,7 @@ from .passes.guard_gradients import guard_gradients
 from .passes.lift_backward import lift_backward
 from .passes.lift_helpers import lift_helpers
 from .passes.match_to_if import match_to_if
+from .passes.name_parts import name_parts
 from .passes.optional_captures import optional_captures
 from .passes.plain_forward import plain_forward
 from .passes.plain_messages import plain_messages
@@ -47,6 +48,7 @@ FORMS: Mapping[str, tuple[Pass, ...]] = {
         save_parts,
         save_outputs,
         save_own_sizes,  # before it: a shape is not worth computing again
+        name_parts,  # before it: for what it may choose from
         save_less,
         recompute_intermediates,  # after it: of what is kept
         save_sizes,  # after it: a tensor that a second derivative needs is kept

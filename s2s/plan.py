@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .infer import is_tensor
-from .ir import Pair, Save, Saved, Stmt
+from .ir import Pair, Save, Saved, Stmt, replace
 from .names import reads, walk, writes
 from .passes.save_if_needed import asked_for
 from .pipeline import stages
@@ -30,7 +30,7 @@ from .sizes import Size, given, size_of, sizes
 
 __all__ = ["Kept", "Plan", "plan"]
 
-How = Literal["tensor", "tensors", "plain", "size", "part", "again", "as output", "unused"]
+How = Literal["tensor", "tensors", "plain", "size", "part", "again", "as output"]
 
 _SAID: Mapping[How, str] = {
     "tensor": "a saved tensor",
@@ -39,8 +39,7 @@ _SAID: Mapping[How, str] = {
     "size": "a plain value in place of the tensor",
     "part": "a saved tensor in place of the tuple",
     "again": "computed again",
-    "as output": "a saved tensor, the output",
-    "unused": "not kept",
+    "as output": "a saved tensor, the output that is",
 }
 
 
@@ -68,15 +67,22 @@ class Kept:
     when: tuple[str, ...] = ()
     why: str = ""
 
+    @property
+    def is_tensor(self) -> bool:
+        """Does memory of a tensor stay alive for it?"""
+        return self.how not in ("plain", "size", "again")
+
     def __str__(self) -> str:
         text = f"{self.name}: {_SAID[self.how]}"
         if self.how == "again":
             text += f" from {', '.join(self.sources)}: {self.value}"
+        elif self.how == "as output":
+            text += f" {', '.join(self.sources)}, too"
         elif self.value != self.name:
             text += f" {self.value}"
         if self.bytes is not None:
             text += f", {self.bytes} bytes"
-        elif self.times is not None and self.how not in ("plain", "size", "again"):
+        elif self.times is not None and self.is_tensor:
             text += f", {self.times:.3g} {self.of}"
         if self.when:
             text += f", if {' or '.join(self.when)} requires grad"
@@ -98,8 +104,9 @@ class Plan:
 
 
 COMPILED = (
-    "under torch.compile the partitioner chooses anew what is kept, from forward and backward "
-    "together; what this plan computes again it may keep, and the other way round"
+    "torch.compile's partitioner chooses anew what is kept, from forward and backward together, "
+    "for calls and operator calls alike; torch.compiler.disable(f) keeps this plan, and "
+    "torch._functorch.config.activation_memory_budget = 0 computes all again that it can"
 )
 TRANSFORMED = "under torch.func everything that can be computed again is"
 
@@ -109,11 +116,13 @@ def plan(pair: Pair, shapes: Mapping[str, Sequence[int]] | None = None) -> Plan:
 
     ``shapes`` are those of its inputs, of float32, for exact bytes.
     """
-    final = stages(pair, "eager")[-1].pair
+    done = stages(pair, "eager")
+    final = done[-1].pair
     known = _input_sizes(pair, shapes or {})
     found = sizes([s.tree for s in (*pair.forward, *final.forward)], known)
     unit = next(iter(known.values()), given("x"))
     kept = [_saved(pair, final, s, found, bool(shapes)) for s in final.saved]
+    kept = [_replaced(k, {stage.name: stage.pair for stage in done}) for k in kept]
     kept += [_again(s) for s in _redone(pair, final)]
     total = sum(k.times or 0 for k in kept)
     exact = sum(k.bytes or 0 for k in kept) if shapes else None
@@ -147,6 +156,30 @@ def _saved(pair: Pair, final: Pair, saved: Saved, found: Mapping[str, Size], exa
         when=tuple(pair.arguments[i] for i in asked),
         why=_why(pair, saved),
     )
+
+
+def _replaced(kept: Kept, done: Mapping[str, Pair]) -> Kept:
+    """A part in place of a tuple, an output in place of another name for it."""
+    before, parts, outputs = (
+        {s.name for s in done[step].saved}
+        for step in ("lift_backward", "save_parts", "save_outputs")
+    )
+    if kept.name in parts - before:
+        statements = [s.tree for s in done["save_parts"].forward if kept.name in writes(s.tree)]
+        values = [ast.unparse(t.value) for t in statements if isinstance(t, ast.Assign)]
+        return replace(kept, how="part", value=values[0] if values else kept.value, why="")
+    if kept.name in outputs - parts:
+        links = {n for s in done["save_parts"].forward for n in _same(s.tree, kept.name)}
+        return replace(kept, how="as output", sources=tuple(sorted(links & parts)), why="")
+    return kept
+
+
+def _same(tree: ast.stmt, name: str) -> tuple[str, ...]:
+    """The other name, where a statement gives one value two."""
+    if isinstance(tree, ast.Assign) and isinstance(tree.value, ast.Name):
+        names = {tree.value.id, *writes(tree)}
+        return tuple(names - {name}) if name in names else ()
+    return ()
 
 
 def _times(size: Size | None, found: Mapping[str, Size]) -> float | None:

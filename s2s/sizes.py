@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from .ir import replace
 from .names import same_scope, writes
-from .vocabulary import BOOLEAN, DTYPES, INTEGER, POINTWISE, REDUCING
+from .vocabulary import BOOLEAN, DTYPES, EXTREMES, INTEGER, POINTWISE, REDUCING
 
 __all__ = ["Size", "given", "size_of", "sizes"]
 
@@ -131,6 +131,8 @@ def _call(node: ast.Call, known: Known) -> Size | None:
     size = _broadcast(operands, known)
     if size is None:
         return None
+    if name in EXTREMES and len(_found(operands, known)) == 1:
+        return _reduced(node, name, operands, size)
     if name in REDUCING:
         return _with_item(_reduced(node, name, operands, size), 8 if name in INTEGER else None)
     if name in BOOLEAN:

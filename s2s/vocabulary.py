@@ -8,6 +8,7 @@ from __future__ import annotations
 __all__ = [
     "BOOLEAN",
     "DTYPES",
+    "EXTREMES",
     "FLAGS",
     "FLAT",
     "INTEGER",
@@ -26,6 +27,7 @@ __all__ = [
     "SCRIPT_BUILTINS",
     "SHARING",
     "SIZES",
+    "STATISTICS",
     "TENSOR_ATTRIBUTES",
     "TENSOR_LISTS",
     "VIEWS",
@@ -49,6 +51,15 @@ RANDOM = frozenset(
     poisson rand rand_like randint randint_like randn randn_like random random_ randperm
     rnn_relu rnn_tanh rrelu rrelu_ rrelu_with_noise rrelu_with_noise_
     rrelu_with_noise_functional rsample sample scaled_dot_product_attention uniform uniform_
+    """.split()
+)
+
+# update running statistics that they are given
+STATISTICS = frozenset(
+    """
+    _batch_norm_with_update _native_batch_norm_legit batch_norm batch_norm_gather_stats
+    batch_norm_gather_stats_with_counts batch_norm_update_stats cudnn_batch_norm instance_norm
+    miopen_batch_norm native_batch_norm
     """.split()
 )
 
@@ -187,6 +198,9 @@ REDUCING = frozenset(
     var vector_norm
     """.split()
 )
+
+# fold one dimension away where no second tensor is given
+EXTREMES = frozenset("max median min mode nanmedian".split())
 
 # the bytes of an element, by the names of dtypes and of the methods that cast to them
 DTYPES = {

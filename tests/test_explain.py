@@ -127,6 +127,20 @@ def test_captures_say_how_they_are_kept_and_who_reads_them(tmp_path: Path) -> No
     assert by_p.given == "never"
 
 
+def test_an_output_is_kept_in_place_of_another_name_for_it(tmp_path: Path) -> None:
+    found = explained(
+        tmp_path,
+        "def f(x):\n"
+        "    s = torch.sigmoid(x)\n"
+        "    y = s\n"
+        "    def backward(g):\n"
+        "        return g * s * (1 - s)\n"
+        "    return y, backward\n",
+    )
+    (only,) = found.kept
+    assert (only.name, only.how, only.parts) == ("s", "saved tensor", ("y",))
+
+
 def test_a_shape_is_kept_in_place_of_the_tensor(tmp_path: Path) -> None:
     text = "def f(x):\n    return x.sum(), lambda g: g.expand(x.shape)\n"
     (x,) = explained(tmp_path, text).kept

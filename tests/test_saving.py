@@ -305,6 +305,41 @@ def test_what_changes_between_forward_and_backward_is_not_seen(
     close(got, 7 * x.detach().sin() * 2)
 
 
+def normed(x: Tensor, running_mean: Tensor, running_var: Tensor) -> Any:
+    y = F.batch_norm(x, running_mean, running_var, training=True)
+
+    def backward(g: Tensor) -> Any:
+        return 7 * g * y, None, None
+
+    return y * 2, backward
+
+
+def normed_by_themselves(x: Tensor) -> Any:
+    y = F.batch_norm(x, None, None, None, None, True)
+
+    def backward(g: Tensor) -> Any:
+        return 7 * g * y
+
+    return y * 2, backward
+
+
+@pytest.mark.parametrize("save", SAVES)
+def test_running_statistics_are_updated_once(save: str) -> None:
+    x = torch.randn(8, 3, dtype=torch.double, requires_grad=True)
+    want = [torch.zeros(3).double(), torch.ones(3).double()]
+    y = F.batch_norm(x, *want, training=True)
+    f = s2s.autograd_script(normed, save=save)
+    statistics = [torch.zeros(3).double(), torch.ones(3).double()]
+    (first,) = torch.autograd.grad(f(x, *statistics).sum(), x, create_graph=True)
+    close(first, 7 * y)
+    with pytest.raises(RuntimeError, match="batch_norm"):  # it would update them once more
+        torch.autograd.grad(first.sum(), x)
+    close(statistics, want)
+    # where there are none it may be run again
+    alone = s2s.autograd_script(normed_by_themselves, save=save)
+    close(both(alone, [x]), both(reads(normed_by_themselves), [x]))
+
+
 def changed_in_place(x: Tensor) -> Any:
     t = x * 2
     s = t.exp()
@@ -453,8 +488,8 @@ def test_a_random_draw_is_made_once(save: str) -> None:
     f = s2s.autograd_script(dropped, save=save)
     out = f(x)
     close(torch.autograd.grad(out.sum(), x)[0], 7 * out.detach())
-    # "least" keeps the mask of bools, and makes the scale from it again
-    assert size(f, x) == (0.25 if save == "least" else 1.0)
+    # the mask of bools is kept, and the scale is made from it again
+    assert size(f, x) == (1.0 if save == "all" else 0.25)
 
 
 # --- the choice -------------------------------------------------------------------------------------
@@ -520,6 +555,112 @@ def test_many_masks_cost_more_than_what_they_are_made_from() -> None:
     x = torch.randn(8, requires_grad=True)
     assert size(s2s.autograd_script(binned), x) == 1.25
     assert kept(s2s.autograd_script(binned, save="least"), x) == [((8,), torch.float32)]
+
+
+# --- parts of assignments ------------------------------------------------------------------------
+
+
+def normalised(x: Tensor, eps: float = 1e-5) -> Any:
+    # over the last dimension
+    centred = x - x.mean(-1, keepdim=True)
+    rstd = torch.rsqrt((centred * centred).mean(-1, keepdim=True) + eps)
+    x_hat = centred * rstd
+
+    def backward(g: Tensor) -> Any:
+        along = (g * x_hat).mean(-1, keepdim=True)
+        return 7 * rstd * (g - g.mean(-1, keepdim=True) - x_hat * along), None
+
+    return x_hat * 2, backward
+
+
+def entropy(x: Tensor) -> Any:
+    e = torch.exp(x - x.max(-1, keepdim=True).values)
+    p = e / e.sum(-1, keepdim=True)
+
+    def backward(g: Tensor) -> Any:
+        d = -(torch.log(p) + 1) * g
+        return 7 * p * (d - (d * p).sum(-1, keepdim=True))
+
+    return -p * torch.log(p), backward
+
+
+def two_gates(x: Tensor, w: Tensor) -> Any:
+    h = x @ w
+    s, t = torch.sigmoid(h), torch.tanh(h)
+
+    def backward(g: Tensor) -> Any:
+        d = 7 * g * (s * (1 - s) * t + s * (1 - t * t))
+        return d @ w.t(), x.t() @ d
+
+    return s * t, backward
+
+
+def gates(x: Tensor, w: Tensor) -> Any:
+    h = x @ w
+    s = torch.sigmoid(h)
+    t = torch.tanh(h)
+
+    def backward(g: Tensor) -> Any:
+        d = 7 * g * (s * (1 - s) * t + s * (1 - t * t))
+        return d @ w.t(), x.t() @ d
+
+    return s * t, backward
+
+
+def gates_with_output(x: Tensor, w: Tensor) -> Any:
+    h = x @ w
+    s = torch.sigmoid(h)
+    t = torch.tanh(h)
+
+    def backward(g: Tensor, g_h: Tensor) -> Any:
+        d = 7 * g * (s * (1 - s) * t + s * (1 - t * t)) + g_h.view_as(g)
+        return d @ w.t(), x.t() @ d
+
+    return (s * t, h.view(-1)), backward
+
+
+# tensors of the size of x that are kept by "all", "auto" and "least"
+PARTS = [
+    (normalised, (2, 1, 1)),
+    (entropy, (2, 1, 1)),
+    (two_gates, (4, 4, 4)),
+    (gates, (4, 3, 2)),
+    (gates_with_output, (4, 4, 2)),
+]
+
+
+@pytest.mark.parametrize("fn, times", PARTS)
+def test_means_and_products_are_kept_in_place_of_what_is_made_from_them(
+    fn: Function, times: tuple[float, ...]
+) -> None:
+    count = fn.__code__.co_varnames[:2].count("w") + 1
+    for save, most in zip(("all", "auto", "least"), times, strict=True):
+        f = s2s.autograd_script(fn, save=save)  # type: ignore[call-overload]
+        large = [torch.randn(64, 64, requires_grad=True) for _ in range(count)]
+        assert most <= size(f, *large) < most + 0.1, save
+        small = [torch.randn(3, 3, dtype=torch.double, requires_grad=True) for _ in range(count)]
+        for got, want in zip(both(f, small), both(reads(fn), small), strict=True):
+            close(got, want)
+
+
+def both(f: Function, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """First and second derivatives."""
+    out = f(*inputs)
+    outputs = out if isinstance(out, tuple) else (out,)
+    first = torch.autograd.grad(sum(o.sin().sum() for o in outputs), inputs, create_graph=True)
+    return [*first, *torch.autograd.grad(sum(g.cos().sum() for g in first), inputs)]
+
+
+def test_a_part_has_a_name_where_it_is_kept_and_nowhere_else() -> None:
+    text = s2s.source(s2s.autograd_script(normalised, save="auto"))
+    forward, backward = text.split("    def backward")
+    assert "x_mean = x.mean(-1, keepdim=True)\n        centred = x - x_mean\n" in forward
+    assert "rstd = torch.rsqrt((centred * centred).mean(-1, keepdim=True) + eps)\n" in forward
+    assert forward.index("# over the last") < forward.index("x_mean =")
+    assert "ctx.save_for_backward(x, rstd, x_mean)" in forward
+    assert "centred = x - x_mean\n" in backward and "x_hat = centred * rstd\n" in backward
+    for save in ("all", "least"):
+        assert "x_mean" not in s2s.source(s2s.autograd_script(normalised, save=save))
 
 
 def test_of_a_tensor_that_only_gives_its_shape_nothing_is_kept() -> None:
@@ -621,9 +762,37 @@ def test_the_plan_says_how_each_value_gets_to_backward() -> None:
     assert given == {"x": ("w",), "w": ("x",)}
 
 
+def test_the_plan_tells_parts_of_tuples_and_outputs() -> None:
+    def largest(x: Tensor) -> Any:
+        r = torch.max(x, 1)
+
+        def backward(g: Tensor) -> Any:
+            return torch.zeros_like(x).scatter(1, r.indices[:, None], g[:, None])
+
+        return r.values, backward
+
+    def renamed(x: Tensor) -> Any:
+        s = torch.sigmoid(x)
+        y = s
+
+        def backward(g: Tensor) -> Any:
+            return g * s * (1 - s)
+
+        return y, backward
+
+    part = next(k for k in planned(largest).kept if k.how == "part")
+    assert (part.name, part.value) == ("r_indices", "r.indices")
+    assert str(part).startswith("r_indices: a saved tensor in place of the tuple r.indices, ")
+    (output,) = planned(renamed).kept
+    assert (output.name, output.how, output.sources) == ("y", "as output", ("s",))
+    assert str(output) == "y: a saved tensor, the output that is s, too, 1 x"
+
+
 def test_the_plan_counts_the_bytes_that_are_saved() -> None:
     x = torch.randn(8, 3, requires_grad=True)
-    for fn, save in itertools.product((swish, mish, hard_mish, gelu_tanh), SAVES):
+    for fn, save in itertools.product(
+        (swish, mish, hard_mish, gelu_tanh, normalised, entropy), SAVES
+    ):
         found = planned(fn, save, x=(8, 3))
         assert found.times == size(s2s.autograd_script(fn, save=save), x), (fn, save)
 

@@ -80,7 +80,7 @@ def second_derivative_starts(pair: Pair, names: Collection[str] | None = None) -
     """What second derivatives make saved intermediates from, of all of them or of ``names``: this
     is kept in any case."""
     body = _structured(pair.forward)
-    if body is None:
+    if body is None or pair.once:
         return frozenset()
     carrying = differentiable(pair, body)
     wanted = {s.name for s in _intermediates(pair, False) if s.name in carrying}

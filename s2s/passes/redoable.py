@@ -9,7 +9,7 @@ state.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..captures import is_data_global
@@ -17,7 +17,7 @@ from ..effects import aliases, doing, nested_functions, touched
 from ..flow import bound_at_returns
 from ..infer import infer, is_plain, is_tensor, is_tensor_tuple, origin
 from ..ir import Pair, Stmt
-from ..names import changed, is_name, of_kind, reads, walk, writes
+from ..names import changed, children, is_name, of_kind, reads, same_scope, walk, writes
 from ..source import bindings
 from ..vocabulary import METADATA, POINTWISE, SIZES, VIEWS
 from .lift_backward import keep_for
@@ -25,6 +25,8 @@ from .redoing import forward_types
 from .save_sizes import is_fact
 
 __all__ = ["Value", "values"]
+
+RANDOM = "it draws random numbers"
 
 _UNCHANGING = ("int", "float", "bool", "number", "complex", "str", "dtype", "device", "None")
 _STATE = ("requires_grad", "grad_fn", "grad", "is_leaf", "_version", "data_ptr", "is_inference")
@@ -39,7 +41,10 @@ class Value:
 
     ``operands`` are the values that its statement reads, ``facts`` the inputs of which it reads the
     shape or dtype alone. ``refused`` says why it cannot be computed
-    again, "" where it can; ``cheap``: element by element; ``keepable``: it could be saved.
+    again, "" where it can; ``cheap``: element by element; ``keepable``: it could be saved; ``own``:
+    nobody else can change it or sees it, for its memory is forward's alone. Of one
+    that is not cheap, ``parts`` are the tensors in its statement that take more than that, where
+    the rest does not: the mean of ``x - x.mean(-1, keepdim=True)``.
     """
 
     name: str
@@ -50,6 +55,8 @@ class Value:
     refused: str = ""
     cheap: bool = False
     keepable: bool = True
+    own: bool = False
+    parts: tuple[ast.expr, ...] = ()
 
     @property
     def plain(self) -> bool:
@@ -91,6 +98,7 @@ class _Facts:
         ends = bound_at_returns(self.trees, pair.arguments)
         self.bound = frozenset.intersection(*ends) if ends else frozenset()
         self.changed = self._changed()
+        self.shared = aliases([*self.trees, *_outputs(self.trees)])
 
     def _changed(self) -> set[str]:
         """Names that share memory with what is changed, or may be."""
@@ -113,9 +121,27 @@ class _Facts:
         kind = doing(call, self.found, self.local, self.objects, self.helpers)
         return kind != "opaque"
 
+    def is_own(self, name: str) -> bool:
+        """Does it share no memory with inputs, outputs, or what is outside?"""
+        group = self.shared.get(name, {name})
+        return (
+            _OUTPUT not in group and group.isdisjoint(self.pair.arguments) and group <= self.local
+        )
+
     def lasts(self, name: str) -> bool:
         """Is it surely not changed in place?"""
         return name not in self.changed
+
+
+_OUTPUT = "return"  # what no name is called
+
+
+def _outputs(trees: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """The outputs of a lifted forward's ``return outputs, (saved...)``, as assignments."""
+    for node in (n for tree in trees for n in same_scope(tree)):
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
+            for value in node.value.elts[:-1]:
+                yield ast.Assign([ast.Name(_OUTPUT, ast.Store())], value)
 
 
 def _value(facts: _Facts, name: str, statement: Stmt, found: Mapping[str, Value]) -> Value:
@@ -132,7 +158,9 @@ def _value(facts: _Facts, name: str, statement: Stmt, found: Mapping[str, Value]
     operands = tuple(n for n in read if n not in only)
     why = _refused(facts, node, found)
     cheap = is_plain(type_) or all(_is_cheap(part, facts) for part in walk(node))
-    return Value(name, statement, type_, operands, only, why, cheap, bound)
+    own = bound and why in ("", RANDOM) and facts.is_own(name)
+    parts = () if cheap or why else tuple(_costly(node, facts))
+    return Value(name, statement, type_, operands, only, why, cheap, bound, own, parts)
 
 
 def _only_facts(node: ast.expr, name: str) -> bool:
@@ -151,7 +179,7 @@ def _refused(facts: _Facts, node: ast.expr, found: Mapping[str, Value]) -> str:
     """Why an expression may not be computed again, or ""."""
     kind = doing(node, facts.found, facts.local, facts.objects)
     if kind == "random":
-        return "it draws random numbers"
+        return RANDOM
     if kind == "opaque":
         return "it calls what cannot be seen into"
     for name in reads(node):
@@ -236,6 +264,19 @@ def _is_cheap(part: ast.AST, facts: _Facts) -> bool:
     if path is not None and not path.startswith("torch."):
         return is_plain(infer(part, facts.types, facts.found))
     return name in POINTWISE or name in VIEWS or name in SIZES or name == "size"
+
+
+def _costly(node: ast.expr, facts: _Facts) -> Iterator[ast.expr]:
+    """The largest parts of an expression that are computed in any case and are not cheap."""
+    inner = node.value if isinstance(node, (ast.Attribute, ast.Subscript)) else node
+    if not _is_cheap(node, facts) or not _is_cheap(inner, facts):
+        if is_tensor(infer(node, facts.types, facts.found)):
+            yield node
+    elif not isinstance(node, ast.IfExp):  # one of its arms is not
+        for child in children(node):
+            part = child.value if isinstance(child, ast.keyword) else child
+            if isinstance(part, ast.expr):
+                yield from _costly(part, facts)
 
 
 def _is_view(part: ast.Subscript, facts: _Facts) -> bool:

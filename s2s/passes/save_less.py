@@ -9,14 +9,15 @@
                                                return grad_out * s * x
 
 Which values are kept is a cheapest cut through the assignments of forward, with bytes for costs.
-``save="auto"`` computes again what works element by element, from what is kept in any case; "least"
-computes again all that it can, for the fewest bytes; "all", the default, keeps what backward reads.
+``save="auto"`` computes again what works element by element where fewer bytes are kept for it;
+"least" computes again all that it can; "all", the default, keeps what backward reads.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from ..captures import is_data_global
 from ..cut import cheapest_cut
@@ -24,13 +25,13 @@ from ..errors import TransformError, diagnostic
 from ..ir import Diagnostic, Pair, Saved, Stmt, replace
 from ..names import reads, writes
 from ..options import decorator_span
-from ..sizes import Size, given, sizes
+from ..sizes import given, sizes
 from .lift_backward import keep_for
 from .recompute_intermediates import second_derivative_starts
 from .redoable import Value, values
 from .redoing import differentiable, perhaps_outputs, rename_locals, stops, with_saved, with_starts
 
-__all__ = ["save_less"]
+__all__ = ["bytes_kept", "save_less"]
 
 _NOTHING = 1e-6  # a number, or a shape
 
@@ -59,22 +60,51 @@ def save_less(pair: Pair) -> Pair:
     if pair.save == "all" and not pair.recompute:
         return pair
     found = values(pair)
-    captured = [s for s in pair.saved if s.name in found and s.keep != "plain"]
+    cut = _cut(pair, found)
+    _refuse_others(pair, found, cut.targets)
+    if cut.kept is None and pair.recompute:
+        raise TransformError([_problem(pair, ", ".join(pair.recompute), _UNKEPT)])
+    if cut.kept is None:
+        return pair
+    again = _between(found, cut.targets, cut.kept)
+    return _rewritten(pair, found, again, cut.kept) if again else pair
+
+
+def bytes_kept(pair: Pair) -> float:
+    """What is kept by ``save_less`` and for second derivatives, of inputs of one float each."""
+    found = values(pair)
+    cut = _cut(pair, found)
+    chosen = cut.kept if cut.kept is not None else frozenset(cut.targets)
+    each = _bytes(pair, found)
+    return math.fsum(each[name] for name in found if name in {*chosen, *cut.paid})
+
+
+class _Cut(NamedTuple):
+    """``targets`` are what backward reads and may compute again, ``kept`` what is kept for them,
+    None where that is too much; ``paid`` is kept in any case."""
+
+    targets: tuple[str, ...]
+    kept: frozenset[str] | None
+    paid: Collection[str]
+
+
+def _cut(pair: Pair, found: Mapping[str, Value]) -> _Cut:
+    captured = {s.name for s in pair.saved}
+    tensors = [s.name for s in pair.saved if s.name in found and s.keep != "plain"]
     fixed = stops(pair, tuple(s.tree for s in pair.forward)) | perhaps_outputs(pair)
     redoable = _redoable(pair, found, fixed)
-    targets = [s.name for s in captured if s.name in redoable]
-    _refuse_others(pair, found, targets)
+    targets = tuple(name for name in tensors if name in redoable)
+    clean = _clean(found, redoable, differentiable(pair, pair.forward))
+    starts = second_derivative_starts(pair, None if pair.save == "auto" else captured - clean)
+    paid = captured - set(targets) | starts
     if not targets:
-        return pair
-    costs = _costs(pair, found, redoable, targets)
+        return _Cut((), frozenset(), paid)
+    asked = _asked(pair, found)
+    may = {name for name, value in found.items() if _may_keep(pair, value, clean, asked)}
+    each = _bytes(pair, found)
+    costs = {n: 0.0 if n in paid else each[n] if n in may else math.inf for n in found}
     edges = [(o, n) for n in redoable for o in found[n].operands]
-    kept = cheapest_cut(costs, edges, set(costs) - redoable, targets)
-    if kept is None and pair.recompute:
-        raise TransformError([_problem(pair, ", ".join(pair.recompute), _UNKEPT)])
-    if kept is None:
-        return pair
-    again = _between(found, targets, kept)
-    return _rewritten(pair, found, again, kept) if again else pair
+    return _Cut(targets, cheapest_cut(costs, edges, set(costs) - redoable, targets), paid)
 
 
 def _asked(pair: Pair, found: Mapping[str, Value]) -> set[str]:
@@ -125,49 +155,35 @@ def _problem(pair: Pair, name: str, why: str) -> Diagnostic:
 # --- what it costs ----------------------------------------------------------------------------
 
 
-def _costs(
-    pair: Pair, found: Mapping[str, Value], redoable: set[str], targets: Sequence[str]
-) -> dict[str, float]:
-    """What keeping each value costs, in bytes; more than anything where it may not be kept."""
-    trees = [s.tree for s in pair.forward]
-    inputs = {p.name: given(p.name) for p in pair.params}
-    known = sizes(trees, {n: s for n, s in inputs.items() if n in found})
-    carrying = differentiable(pair, pair.forward)
-    clean = _clean(found, redoable, carrying)
-    asked = _asked(pair, found)
-    captured = {s.name for s in pair.saved}
-    paid = captured - set(targets)
-    paid |= second_derivative_starts(pair, None if pair.save == "auto" else captured - clean)
-    costs: dict[str, float] = {}
-    for name, value in found.items():
-        if name in paid:
-            costs[name] = 0.0
-        elif name in pair.recompute:
-            costs[name] = math.inf
-        else:
-            size = known.get(name, given(name))
-            may = name in captured or (value.keepable and _may_add(pair, value, asked, carrying))
-            may = may and not (pair.save == "least" and name in clean and name not in inputs)
-            costs[name] = _bytes(pair, value, size) if may else math.inf
-    return costs
+def _may_keep(pair: Pair, value: Value, clean: Collection[str], asked: Collection[str]) -> bool:
+    """May a value be kept in place of what is computed from it?
 
-
-def _may_add(pair: Pair, value: Value, asked: set[str], carrying: set[str]) -> bool:
-    """May a value that backward does not read be kept for what it is computed from it?
-
-    An output may not if it carries a gradient: autograd would take it for the user's rule.
+    An output that backward does not read may not: autograd would take it for the user's rule, and
+    callers may change it.
     """
-    if value.plain:
+    given = value.name in pair.arguments
+    nothing_won = pair.save == "least" and value.name in clean and not given
+    if nothing_won or value.name in pair.recompute:
+        return False
+    if any(s.name == value.name for s in pair.saved):
         return True
-    more = pair.save == "least" or value.name in asked
-    return more and (value.name in pair.arguments or value.name not in carrying)
+    if given and not value.plain:
+        return pair.save == "least" or value.name in asked
+    return value.keepable and (value.plain or value.own)
 
 
-def _bytes(pair: Pair, value: Value, size: Size) -> float:
-    if value.plain:
-        return _NOTHING
-    alive = value.name in pair.arguments or value.name in {o.name for o in pair.outputs}
-    return size.bytes * (1.0 if alive else 1.001)  # an input or output probably lives on anyway
+def _bytes(pair: Pair, found: Mapping[str, Value]) -> dict[str, float]:
+    """How large each value is, by rules of thumb."""
+    tensors = [p.name for p in pair.params if p.name in found and not found[p.name].plain]
+    inputs = {name: given(name) for name in tensors}
+    known = sizes([s.tree for s in pair.forward], inputs)
+    alive = {*pair.arguments, *(o.name for o in pair.outputs)}  # these probably live on anyway
+    return {
+        name: _NOTHING
+        if value.plain
+        else known.get(name, given(name)).bytes * (1.0 if name in alive else 1.001)
+        for name, value in found.items()
+    }
 
 
 def _clean(found: Mapping[str, Value], redoable: set[str], carrying: set[str]) -> set[str]:

@@ -216,7 +216,7 @@ def _canonical(node: cst.BaseExpression) -> str:
 
 def replaced(statement: Stmt, texts: Mapping[str, str]) -> Stmt:
     """The statement with whole expressions replaced: ``{"x.shape": "x_shape"}``."""
-    names = {text.split(".")[0].split(" ")[0].split("[")[0] for text in texts}
+    names = {name for text in texts for name in reads(ast.parse(text))}
     if not names & set(reads(statement.tree)):
         return statement
     node = statement.node.visit(_Replace(texts))

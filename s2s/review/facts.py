@@ -37,7 +37,8 @@ class Kept:
     """One value that backward has from forward, or makes again.
 
     ``kind`` is that of a capture, or "branch" for the number of the backward that a call returned.
-    ``parts`` are the names under which parts of it are kept in its place: ``("x_shape",)``.
+    ``parts`` are the names under which parts of it are kept in its place, ``("x_shape",)``, or the
+    output that is the same tensor.
     ``again`` is what a second derivative does with it, ``sources`` what it is then computed from,
     and ``start_of`` what is computed from it; ``redo`` is what every backward computes from it.
     ``times`` are its bytes in multiples of the input
@@ -194,6 +195,9 @@ def _kept(rule: Rule, pair: Pair, final: Pair, gradients: Sequence[Gradient]) ->
     for capture in captures(rule):
         name = capture.name
         parts = () if name in saved else tuple(_parts(final, saved, capture))
+        parts += tuple(
+            k.name for k in planned.values() if k.how == "as output" and name in k.sources
+        )
         seen |= {name, *parts}
         kept = Kept(
             name,
@@ -219,7 +223,7 @@ def _kept(rule: Rule, pair: Pair, final: Pair, gradients: Sequence[Gradient]) ->
 def _choices(pair: Pair) -> Iterator[Choice]:
     for save in dict.fromkeys((pair.save, *reversed(SAVES))):
         kept = plan(pair if save == pair.save else replace(pair, save=cast(Save, save))).kept
-        tensors = [k for k in kept if k.how in ("tensor", "tensors")]
+        tensors = [k for k in kept if k.is_tensor]
         total: dict[str, float] = {}
         for one in tensors:
             if one.times is not None:
