@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import libcst as cst
 
 from .infer import from_annotation, origin
 from .ir import Stmt
-from .names import of_kind
+from .names import of_kind, walk
 from .source import Binding
 from .syntax import code, from_node
 
@@ -45,13 +45,9 @@ def _is(node: ast.AST, name: str, found: Bindings) -> bool:
 
 def reads_needs(trees: Sequence[ast.AST], found: Bindings) -> bool:
     """Does the text read ``s2s.needs_input_grad``?"""
-    return any(_is(node, NEEDS, found) for tree in trees for node in _named(tree))
-
-
-def _named(tree: ast.AST) -> Iterator[ast.AST]:
-    """One node for each name in a tree, and every attribute."""
-    yield from {name.id: name for name in of_kind(tree, ast.Name)}.values()
-    yield from of_kind(tree, ast.Attribute)
+    names = {name.id: name for tree in trees for name in of_kind(tree, ast.Name)}
+    attributes = [a for tree in trees for a in of_kind(tree, ast.Attribute) if a.attr == NEEDS]
+    return any(_is(node, NEEDS, found) for node in (*names.values(), *attributes))
 
 
 class _Bare(cst.CSTTransformer):
@@ -69,7 +65,7 @@ class _Bare(cst.CSTTransformer):
 
 def bare_needs(statement: Stmt, found: Bindings) -> Stmt:
     """The statement with ``needs_input_grad`` for every spelling of it."""
-    spelled = {ast.unparse(n) for n in _named(statement.tree) if _is(n, NEEDS, found)}
+    spelled = {ast.unparse(n) for n in walk(statement.tree) if _is(n, NEEDS, found)}
     if not spelled:
         return statement
     node = statement.node.visit(_Bare(frozenset(spelled)))

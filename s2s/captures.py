@@ -21,6 +21,7 @@ __all__ = ["captures", "constants", "free_names", "helpers_of", "is_data_global"
 Table = symtable.SymbolTable
 
 
+@functools.lru_cache(maxsize=32)  # of one rule, whoever asks
 def captures(rule: Rule, backward: Backward | None = None) -> tuple[Capture, ...]:
     """What one backward captures, or all of them together.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Mapping
 
 from .captures import captures, helpers_of
 from .errors import diagnostic
@@ -278,7 +279,8 @@ def _short(node: ast.AST) -> str:
 # --- inputs changed in place ------------------------------------------------------------------
 
 
-def mutated_inputs(rule: Rule) -> dict[str, ast.AST]:
+@functools.lru_cache(maxsize=16)  # of one rule, whoever asks
+def mutated_inputs(rule: Rule) -> Mapping[str, ast.AST]:
     """Tensor inputs that forward changes in place, with the place."""
     tensors = [p.name for p in rule.params if not is_plain(p.type) and not p.bound]
     lifted = {b.tree for b in rule.backwards}

@@ -102,11 +102,14 @@ def _is_ignored(rule: Rule, problem: Diagnostic) -> bool:
 # --- what backward makes of the output gradients ----------------------------------------------
 
 
-def _trees(backward: Backward) -> list[ast.stmt]:
-    return [statement.tree for statement in backward.body]
+def _trees(backward: Backward) -> tuple[ast.stmt, ...]:
+    return tuple(statement.tree for statement in backward.body)
 
 
-def _reached(body: Sequence[ast.stmt], start: str) -> tuple[set[str], set[ast.Return]]:
+@functools.lru_cache(maxsize=64)
+def _reached(
+    body: tuple[ast.stmt, ...], start: str
+) -> tuple[Collection[str], Collection[ast.Return]]:
     """The names whose value may depend on ``start``, whatever way backward takes, and the return
     statements that are reached only where a condition on it holds."""
     names, returns = {start}, set[ast.Return]()
@@ -575,8 +578,10 @@ def _module_names(tree: ast.Module) -> frozenset[str] | None:
 def _undefined_names(rule: Rule, known: Collection[str]) -> Iterator[Diagnostic]:
     source = rule.source
     for name in unbound_names(source):
+        if name in known or hasattr(builtins, name):
+            continue
         place = _first_read(source.function, name)
-        if name in known or hasattr(builtins, name) or place is None:
+        if place is None:
             continue
         by = rule.name
         for backward in rule.backwards:
