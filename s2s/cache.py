@@ -58,7 +58,7 @@ def versions() -> str:
 
 
 def _files(package: Path) -> Iterator[str]:
-    for place in (package, package / "emit", package / "passes"):
+    for place in (package, package / "classes", package / "emit", package / "passes"):
         with contextlib.suppress(OSError), os.scandir(place) as entries:
             yield from (entry.path for entry in entries if entry.name.endswith(".py"))
 

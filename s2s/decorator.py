@@ -18,7 +18,7 @@ import torch
 from . import cache
 from .casting import DEVICES
 from .errors import GradientWarning, TransformError, diagnostic, render_one
-from .ir import Rule, Save, Span
+from .ir import Rule, Save, Source, Span
 from .options import SAVES
 from .prepare import Prepared
 from .runtime import Compiled
@@ -137,14 +137,10 @@ def from_function(cls: type[torch.autograd.Function], name: str = "") -> Any:
     """
     if not (isinstance(cls, type) and issubclass(cls, torch.autograd.Function)):
         raise TypeError(f"from_function takes a torch.autograd.Function class, not {cls!r}")
-    from .classes.find import from_class, function_of
-    from .parse_function import closure, spliced
-    from .pipeline import read
+    from .classes.find import function_of
 
-    found = from_class(cls)
-    made = closure(found, name)
-    source = spliced(found, made)
-    prepared = Prepared(lambda: read(source))
+    read = _ClassText(cls, name)
+    about, prepared = read.about, read.prepared
     module = sys._getframe(1).f_globals.get("__name__", cls.__module__)
     forward = function_of(cls.forward)
     cells: dict[str, types.CellType] = {}
@@ -154,12 +150,74 @@ def from_function(cls: type[torch.autograd.Function], name: str = "") -> Any:
             cells |= dict(zip(method.__code__.co_freevars, method.__closure__ or ()))
     defaults = (forward.__defaults__, forward.__kwdefaults__)
     cast = None
-    if made.cast:
-        cast = (_value(made.cast, forward.__globals__, cells), (made.device,))
+    if about["cast"]:
+        cast = (_value(about["cast"], forward.__globals__, cells), (about["device"],))
     compiled = Compiled(prepared, forward.__globals__, cells, defaults, cast=cast)
-    function = _finished(compiled, _Looks(made.name, source.qualname, module, cls, forward))
-    function.__dict__["__s2s_closure__"] = functools.partial(_closure_text, prepared, made)
+    looks = _Looks(about["name"], about["qualname"], module, cls, forward)
+    function = _finished(compiled, looks)
+    function.__dict__["__s2s_closure__"] = read.closure_text
     return function
+
+
+class _ClassText:
+    """What the text of a class says, out of the cache or out of its file."""
+
+    def __init__(self, cls: type[Any], name: str) -> None:
+        self._cls = cls
+        self._name = name
+        key = self._key()
+        found = cache.read(key) or {}
+        if found.keys() != {"name", "qualname", "cast", "device"}:
+            found = self._about()
+            cache.write(key, found)
+        self.about: dict[str, str] = found
+        self.prepared = Prepared(self._rule, key and cache.digest(key, "rule"))
+
+    def _key(self) -> str:
+        """All that it depends on: the file, and the code of every method."""
+        from .classes.find import methods_of
+
+        cls, methods = self._cls, methods_of(self._cls)
+        if "forward" not in methods:
+            return ""
+        place = [cls.__module__, *(base.__qualname__ for base in cls.__mro__), self._name]
+        for name, function in methods.items():
+            code = function.__code__
+            place += [name, function.__module__, code.co_filename, fingerprint(code)]
+        versions = (cache.versions(), str(torch.__version__))
+        return cache.digest("class", *versions, _digest(text_of(methods["forward"])), *place)
+
+    @functools.cached_property
+    def _made(self) -> Closure:
+        from .classes.find import from_class
+        from .parse_function import closure
+
+        return closure(from_class(self._cls), self._name)
+
+    @functools.cached_property
+    def _source(self) -> Source:
+        from .parse_function import spliced
+
+        return spliced(self._made.cls, self._made)
+
+    def _about(self) -> dict[str, str]:
+        made = self._made
+        looks = {"name": made.name, "qualname": self._source.qualname}
+        return {**looks, "cast": made.cast, "device": made.device}
+
+    def _rule(self) -> Rule:
+        from . import pipeline
+
+        return pipeline.read(self._source)
+
+    def closure_text(self) -> str:
+        """The closure form of the class, where it is the same function."""
+        from .parse_function import marked_right
+
+        problems = marked_right(self.prepared.rule, self._made)
+        if problems:
+            raise TransformError(problems)
+        return textwrap.dedent(self._made.text) + "\n"
 
 
 def _value(path: str, scope: dict[str, Any], cells: dict[str, types.CellType]) -> Any:
@@ -171,16 +229,6 @@ def _value(path: str, scope: dict[str, Any], cells: dict[str, types.CellType]) -
     if not isinstance(value, torch.dtype):
         raise TypeError(f"cast_inputs={path} is not the name of a dtype")
     return value
-
-
-def _closure_text(prepared: Prepared, made: Closure) -> str:
-    """The closure form of a class, where it is the same function."""
-    from .parse_function import marked_right
-
-    problems = marked_right(prepared.rule, made)
-    if problems:
-        raise TransformError(problems)
-    return textwrap.dedent(made.text) + "\n"
 
 
 class _Looks:

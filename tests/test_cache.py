@@ -155,6 +155,55 @@ def test_a_second_run_reads_nothing(folder: Path, tmp_path: Path, reads: list[st
     assert reads == ["seven", "seven"]
 
 
+CLASS = """
+import torch
+import s2s
+
+
+class Seven(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        s = torch.sin(x)
+        ctx.save_for_backward(s)
+        return x * s
+
+    @staticmethod
+    def backward(ctx, g):
+        (s,) = ctx.saved_tensors
+        return 7 * g * s
+
+
+seven = s2s.from_function(Seven)
+"""
+
+
+def test_classes_are_kept_too(folder: Path, tmp_path: Path, reads: list[str]) -> None:
+    for number in (1, 1):
+        seven = run(CLASS, tmp_path / "a.py").seven
+        assert slope(seven) == 7.0 and len(reads) == number
+        assert (seven.__name__, seven.__module__) == ("seven_fn", "written")
+    assert "def backward(g):" in s2s.source(seven, "closure")  # this is not kept
+    warm = "import sys, a; print('libcst' in sys.modules, a.seven.__name__)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
+    for libraries in (True, False):
+        done = subprocess.run(
+            [sys.executable, "-c", warm],
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=True,
+        )
+        assert done.stdout.split() == [str(libraries), "seven_fn"]
+    # another text, or another name, is another function
+    assert slope(run(CLASS.replace("7 *", "5 *"), tmp_path / "a.py").seven) == 5.0
+    named = CLASS.replace("(Seven)", "(Seven, 'six')")
+    assert run(named, tmp_path / "a.py").seven.__name__ == "six"
+    changed = run(CLASS, tmp_path / "a.py")
+    (tmp_path / "a.py").write_text(CLASS.replace("7 *", "5 *"))
+    with pytest.raises(s2s.TransformError, match="is not the code that runs"):
+        s2s.from_function(changed.Seven)
+
+
 def test_other_types_of_arguments_are_kept_too(
     folder: Path, tmp_path: Path, reads: list[str]
 ) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "from_class",
     "function_of",
     "lookup",
+    "methods_of",
 ]
 
 METHODS = ("forward", "setup_context", "backward", "vjp", "jvp", "vmap")
@@ -172,7 +173,7 @@ def from_class(cls: type[Any]) -> FunctionClass:
 
     Raises TransformError where it cannot be read, or where a method comes from another file.
     """
-    methods = _methods_of(cls)
+    methods = methods_of(cls)
     forward = methods.get("forward")
     if forward is None or "backward" not in methods:
         missing = "forward" if forward is None else "backward"
@@ -208,7 +209,7 @@ def from_class(cls: type[Any]) -> FunctionClass:
     return found
 
 
-def _methods_of(cls: type[Any]) -> Mapping[str, types.FunctionType]:
+def methods_of(cls: type[Any]) -> Mapping[str, types.FunctionType]:
     """The plain functions behind the static methods that the class or its bases define."""
     found: dict[str, types.FunctionType] = {}
     for name in METHODS:
