@@ -35,7 +35,7 @@ from .sharing import changes
 from .source import bindings, parse_text
 from .vocabulary import METADATA
 
-__all__ = ["unbound_names", "warnings_for"]
+__all__ = ["maybe_numbers", "unbound_names", "warnings_for"]
 
 _IGNORE = re.compile(r"#\s*s2s:\s*ignore\b(?:\[([^\]]*)\])?")
 _OF_SHAPE = {
@@ -371,9 +371,21 @@ def _missing_gradients(rule: Rule) -> Iterator[Diagnostic]:
         )
 
 
+def maybe_numbers(rule: Rule) -> Iterator[str]:
+    """Inputs that may be tensors or numbers, and that get no gradient, as far as the text says."""
+    rows = [_slots(rule, r) for b in rule.backwards for r in returns_in(_trees(b))]
+    own = [p for p in rule.params if not p.bound and p.kind != "variadic"]
+    for index, param in enumerate(own):
+        if param.assumed and not _surely_tensor(rule, param.name):
+            if all(slots is None or is_none(slots[index]) for slots in rows):
+                yield param.name
+
+
 def _surely_tensor(rule: Rule, name: str) -> bool:
     """Does the function do something with a parameter that a number could not stand?"""
     found = bindings(rule.source.tree)
+    if any(name in writes(s.tree) for s in rule.body):  # later uses are of something else
+        return False
     for node in walk(rule.source.function):
         if isinstance(node, ast.Attribute) and is_name(node.value, name):
             if node.attr not in _NUMBER_TOO:

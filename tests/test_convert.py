@@ -576,3 +576,59 @@ def test_what_the_file_imports_of_s2s_goes_and_builtins_keep_their_names(tmp_pat
     x = torch.ones(3, requires_grad=True)
     (grad,) = torch.autograd.grad(loaded(path).warning(x).sum(), x)
     torch.testing.assert_close(grad, torch.full((3,), 7.0))
+
+
+UNANNOTATED = """import torch
+from torch.autograd import Function
+
+
+class Step(Function):
+    @staticmethod
+    def forward(ctx, x, k, flag, order=None):
+        ctx.save_for_backward(x)
+        ctx.k, ctx.flag, ctx.order = k, flag, order
+        flag = x > 0
+        return torch.where(flag, 1.0, 0.0) * (1 if order is None else order)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        assert ctx.flag is True
+        slope = 7 * g * (1 - (x * ctx.k).tanh() ** 2) * (1 if ctx.order is None else ctx.order)
+        return slope, None, None, None
+
+
+class Last(Function):
+    @staticmethod
+    def forward(ctx, x, k, *others):
+        ctx.k = k
+        return x * k
+
+    @staticmethod
+    def backward(ctx, g):
+        return tuple([7 * g * ctx.k] + [None] * 2)
+
+
+step, last = Step.apply, Last.apply
+"""
+
+
+def test_there_and_back_inputs_that_nobody_annotated_may_be_numbers_or_tensors(
+    tmp_path: Path,
+) -> None:
+    path = written(tmp_path, UNANNOTATED)
+    before = loaded(path)
+    assert run(path, "--in-place", "--keep-names").exit_code == 0
+    between = loaded(path)
+    assert run(path, "--in-place", "--to", "function").exit_code == 0
+    assert "s2s" not in path.read_text()
+    x = torch.linspace(-2, 2, 5, requires_grad=True)
+    for k in (0.5, torch.tensor(0.5)):
+        for name, more in ("step", (True,)), ("step", (True, k)), ("last", (x.detach(),)):
+            found = []
+            for module in (before, between, loaded(path)):
+                y = getattr(module, name)(x, k, *more)
+                found.append([y.detach(), *torch.autograd.grad(y.sum(), x)])
+            for one in found[1:]:
+                for got, want in zip(one, found[0], strict=True):
+                    torch.testing.assert_close(got, want)

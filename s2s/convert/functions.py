@@ -16,7 +16,9 @@ from ..emit.module import applied
 from ..errors import TransformError
 from ..ir import Diagnostic, Emitted, Pair, Source, replace
 from ..names import walk
+from ..parse import retyped
 from ..source import bindings, decorated, parse_text
+from ..warn import maybe_numbers
 from .closures import Converted
 from .comments import Rows, with_comments
 from .imports import with_import, without_unused
@@ -87,7 +89,10 @@ def _made(source: Source, taken: set[str]) -> tuple[_Made, str]:
 
     Raises TransformError where it has to stay as it is.
     """
-    pair = pipeline.lift(pipeline.read(source))
+    rule = pipeline.read(source)
+    # s2s makes another class for a number where it took a tensor for granted; this one takes both
+    rule = retyped(rule, dict.fromkeys(maybe_numbers(rule), ""))
+    pair = pipeline.lift(rule)
     final = pipeline.stages(pair, "eager")[-1].pair
     name = camel(pair.name)
     clashes = {n for n in taken if n.startswith(name)}
