@@ -4,7 +4,8 @@
 their own. None of their code is part of this repository. Every class is converted with
 ``s2s.from_function`` and compared with itself, see `class_compare`: the gradient must be the same,
 right where the class's is wrong, or an error. One process per package, and results are kept in the
-folder: what was stopped goes on where it was.
+folder: what was stopped goes on where it was. ``--own-tests`` runs ``s2s convert`` over the files
+of some of them instead, and the packages' own tests before and after, see `class_tests`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from rich.table import Table
 import s2s
 
 from .class_compare import AT_CALL, EQUAL, IN_PLACE, NOT_RUN, SECOND, VALUES
+from .class_tests import SUITES, TEST_REQUIREMENTS, tested, unpacked
 from .class_worker import BROKEN, NOT_IMPORTED, REFUSED, Row
 
 __all__ = ["PACKAGES", "main", "table"]
@@ -146,6 +148,7 @@ PACKAGE_SECONDS = 1800
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Write every class here.")
 @click.option("--jobs", default=1, show_default=True, help="Packages at a time.")
 @click.option("--again", is_flag=True, help="Forget the results that the folder holds.")
+@click.option("--own-tests", is_flag=True, help="Convert files; run the packages' own tests.")
 def main(
     folder: Path | None,
     download: bool,
@@ -153,24 +156,31 @@ def main(
     file: Path | None,
     jobs: int,
     again: bool,
+    own_tests: bool,
 ) -> None:
-    """Convert and compare; exit with 1 if a class differs without a word."""
+    """Convert and compare; exit with 1 if a class differs without a word, or a test does."""
     if folder is None:
         if not download:
             raise click.UsageError("name a FOLDER that was downloaded to, or give --download")
         folder = Path(tempfile.mkdtemp(prefix="classes-"))
-    unknown = set(some) - set(PACKAGES)
+    known = SUITES if own_tests else PACKAGES
+    unknown = set(some) - set(known)
     if unknown:
         raise click.BadParameter(f"not known: {', '.join(unknown)}", param_hint="--package")
-    names = some or tuple(PACKAGES)
+    names = some or tuple(known)
     folder = folder.absolute()
     console = Console(highlight=False)
     if download:
         console.print(f"downloading to {folder}")
         fetch(folder, names)
-    missing = [n for n in names if not (folder / "packages" / n).is_dir()]
+        if own_tests:
+            fetch_tests(folder, names)
+    places = [_sources(folder, n) if own_tests else folder / "packages" / n for n in names]
+    missing = [str(place) for place in places if not place.is_dir()]
     if missing:
-        raise click.UsageError(f"not in {folder}: {', '.join(missing)}; give --download")
+        raise click.UsageError(f"no {', '.join(missing)}; give --download")
+    if own_tests:
+        sys.exit(_own_tests(folder, names, console))
     results = folder / "results" / _version()
     results.mkdir(parents=True, exist_ok=True)
     for name in names if again else ():
@@ -207,6 +217,27 @@ def fetch(folder: Path, names: Sequence[str]) -> None:
             _pip(python, "download", *wanted, "--dest", loaded)
             (archive,) = Path(loaded).iterdir()
             _unpack(archive, place)
+
+
+def fetch_tests(folder: Path, names: Sequence[str]) -> None:
+    """What runs the packages' tests, the packages that they import, and the sources with tests."""
+    python = _environment(folder)
+    _pip(python, "install", *TEST_REQUIREMENTS)
+    fetch(folder, [other for name in names for other in SUITES[name].beside])
+    for name in names:
+        place = _sources(folder, name)
+        if place.is_dir():
+            continue
+        with tempfile.TemporaryDirectory() as loaded:
+            wanted = [f"{name}=={PACKAGES[name]}", "--no-deps", "--no-build-isolation"]
+            _pip(python, "download", *wanted, "--no-binary", ":all:", "--dest", loaded)
+            (archive,) = Path(loaded).iterdir()
+            unpacked(archive, place)
+
+
+def _sources(folder: Path, name: str) -> Path:
+    """Where the files of a package are that its tests stand beside."""
+    return folder / ("sources" if SUITES[name].archive else "packages") / name
 
 
 def _environment(folder: Path) -> Path:
@@ -289,6 +320,35 @@ def _rows(file: Path) -> list[Row]:
     return [Row(**json.loads(line)) for line in lines]
 
 
+def _own_tests(folder: Path, names: Sequence[str], console: Console) -> bool:
+    """Print a line per package, and what is left as it is. Does a test come out otherwise?"""
+    python = folder / "environment" / "bin" / "python"
+    made = Table(title=OWN_TESTS, title_justify="left", padding=(0, 1, 0, 0), box=None)
+    for column in (
+        "",
+        "classes",
+        "converted",
+        "back",
+        "passed before",
+        "after",
+        "after the way back",
+    ):
+        made.add_column(column, justify="right" if column else "left")
+    lines: list[str] = []
+    different = False
+    for name in names:
+        found = tested(name, _sources(folder, name), python, folder / "packages")
+        shown = (found.classes, found.converted, found.back, *found.passed())
+        made.add_row(name, *map(str, shown))
+        changed = list(found.different())
+        different = different or bool(changed)
+        lines += changed + [f"{name} {line}" for line in found.left]
+    console.print(made)
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
+    return different
+
+
 # --- what is printed ---------------------------------------------------------------------------
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -301,6 +361,9 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "second": (SECOND,),
     "in place": (IN_PLACE,),
 }
+OWN_TESTS = """\
+Function classes of packages' files converted by `s2s convert`, and back to classes; and how many of
+their own tests pass, which must be the same ones each time"""
 TITLE = """\
 classes with forward and backward, and of these those that use only torch: converted and equal;
 converted, not run here; refused, when converting or at the call; not imported here; and silently

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from .infer import is_plain
-from .names import UPDATES, changed, children
+from .names import UPDATES, changed, children, walk
 from .source import Binding
 from .vocabulary import METADATA, SHARING
 
@@ -145,8 +145,15 @@ class _Sharing:
             function = self.bindings[func.id].function
             if function is not None:
                 params = [a.arg for a in [*function.args.posonlyargs, *function.args.args]]
-                inner = {n for s in function.body for n in changed(s)}
+                inner = self.changed_in(function, params)
                 yield from (a for p, a in zip(params, call.args) if p in inner)
+
+    def changed_in(self, function: ast.FunctionDef, params: Sequence[str]) -> set[str]:
+        """The parameters that a function of the file changes; not `n` in `n = n % 6; n -= 1`."""
+        others = {n: b for n, b in self.bindings.items() if b.function is not function}
+        found = {name for _, name in changes(function.body, params, {}, others)}
+        nested = [n for s in function.body for n in walk(s) if isinstance(n, ast.FunctionDef)]
+        return found.union(*(changed(n) for n in nested))
 
     def holds_only(self, node: ast.expr) -> bool:
         """Is it a list of the function's own, which may change though what it holds may not?"""

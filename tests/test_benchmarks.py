@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from benchmarks import class_tests
 from benchmarks.calls import arguments
 from benchmarks.memory import saved_bytes
 from benchmarks.peers import peers
@@ -50,3 +53,59 @@ def test_the_saved_bytes_are_those_that_hooks_see() -> None:
     assert saved_bytes(peers("swish", True)["plain"], args) == 2 * 4096 * 4
     kept = arguments("linear, frozen x", 4096, True)
     assert [t.requires_grad for t in kept] == [False, True, True]
+
+
+SLOPE = """import torch
+
+
+class Slope(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 7 * g * x
+"""
+OWN_TEST = """import torch
+from tiny.ops import Slope
+
+
+def test_slope():
+    x = torch.ones(2, requires_grad=True)
+    Slope.apply(x).sum().backward()
+    assert x.grad.tolist() == [7, 7]
+
+
+def test_is_a_class():
+    assert issubclass(Slope, torch.autograd.Function)
+"""
+
+
+def test_a_packages_own_tests_are_compared_before_and_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in (("__init__", ""), ("ops", SLOPE), ("test_ops", OWN_TEST)):
+        path = tmp_path / "tiny" / "tiny" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setitem(class_tests.SUITES, "tiny", class_tests.Suite(("tiny",)))
+    found = class_tests.tested("tiny", tmp_path / "tiny", Path(sys.executable), tmp_path)
+    assert (found.classes, found.converted, found.back) == (1, 0, 0)
+    assert "tiny/test_ops.py:12 has issubclass(Slope, torch.autograd.Function)" in found.left[0]
+    assert found.passed() == (2, 2, 2) and not list(found.different())
+    path.write_text(OWN_TEST.partition("\n\n\ndef test_is")[0])
+    found = class_tests.tested("tiny", tmp_path / "tiny", Path(sys.executable), tmp_path)
+    assert (found.classes, found.converted, found.back, found.left) == (1, 1, 1, ())
+    assert found.passed() == (1, 1, 1)
+
+
+def test_a_test_that_comes_out_otherwise_is_told() -> None:
+    stages = ({"a": "passed", "b": "passed"}, {"a": "passed"}, {"a": "failure", "b": "passed"})
+    found = class_tests.Tested("tiny", 1, 1, (), 1, stages)
+    assert list(found.different()) == [
+        "tiny b: passed before, gone after",
+        "tiny a: passed before, failure after the way back",
+    ]

@@ -632,3 +632,41 @@ def test_there_and_back_inputs_that_nobody_annotated_may_be_numbers_or_tensors(
             for one in found[1:]:
                 for got, want in zip(one, found[0], strict=True):
                     torch.testing.assert_close(got, want)
+
+
+HELPED = """import torch
+from torch.autograd import Function
+
+
+def place(dim, other):
+    dim = dim % 3
+    if other < dim:
+        dim -= 1
+    return dim
+
+
+class Stack(Function):
+    @staticmethod
+    def forward(ctx, x, dim, other):
+        ctx.dim = place(dim, other)
+        return torch.stack([x, x], ctx.dim)
+
+    @staticmethod
+    def backward(ctx, g):
+        return 7 * g.sum(ctx.dim), None, None
+
+
+stack = Stack.apply
+"""
+
+
+def test_what_a_helper_changes_once_it_is_its_own_is_no_change_of_an_input(tmp_path: Path) -> None:
+    path = written(tmp_path, HELPED)
+    assert run(path, "--in-place").exit_code == 0
+    x = torch.ones(3, 2, requires_grad=True)
+    y = loaded(path).stack(x, -1, 0)
+    assert torch.equal(y, torch.stack([x, x], 1))
+    assert torch.equal(torch.autograd.grad(y.sum(), x)[0], torch.full((3, 2), 14.0))
+    written(tmp_path, HELPED.replace("dim = dim % 3\n    if", "if"))
+    done = run(path)
+    assert done.exit_code == 1 and "changes its input dim in place" in done.stderr
