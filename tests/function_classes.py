@@ -481,6 +481,51 @@ class OutputOfOnePath(Function):
         return 7 * g * y + 0 * x, None
 
 
+class FreesEarly(Function):
+    """Deletes from ctx what it has read, and a name of its own beside it."""
+
+    @staticmethod
+    @torch.jit.ignore
+    def forward(ctx, x, w):
+        ctx.y, ctx.factor = x * w, 2.0
+        ctx.save_for_backward(x, w)
+        return ctx.y * 1
+
+    @staticmethod
+    @torch.jit.unused
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        y = ctx.y
+        grad_x = 7 * g * w * ctx.factor + 0 * y
+        del ctx.y, y
+        del ctx.factor
+        return grad_x, g * x
+
+
+class UndefinedOnEachPath(Function):
+    """Keeps undefined gradients undefined on all of its paths, and a variable named backward."""
+
+    @staticmethod
+    def forward(ctx, x, early: bool):
+        backward = 3.0
+        ctx.kind = backward
+        if early:
+            ctx.set_materialize_grads(False)
+            ctx.save_for_backward(x)
+            return x * 2, x * 3
+        else:
+            ctx.set_materialize_grads(False)
+        ctx.save_for_backward(2 * x)
+        return x * 4, x * 5
+
+    @staticmethod
+    def backward(ctx, g, h):
+        (x,) = ctx.saved_tensors
+        if g is None:
+            return h * ctx.kind, None
+        return 7 * g * x if h is None else 7 * g * x + h * ctx.kind, None
+
+
 class LossBeside(Function):
     """Puts a loss into the graph beside its output; a loss of None is an error in backward."""
 
@@ -549,6 +594,9 @@ EXAMPLES = (
     (Keywords, [X]),
     (OutputOfOnePath, [X, True]),
     (OutputOfOnePath, [X, False]),
+    (FreesEarly, [X, W]),
+    (UndefinedOnEachPath, [X, True]),
+    (UndefinedOnEachPath, [X, False]),
     (LossBeside, [X, numbers(2)]),
     (inside(0.1), [X]),
 )

@@ -22,6 +22,7 @@ __all__ = ["Part", "one_by_one", "part_of", "tree_of"]
 _ONCE = "once_differentiable"
 _FORWARD, _BACKWARD = "custom_fwd", "custom_bwd"
 _MODES = ("enable_grad", "no_grad")
+_UNSCRIPTED = ("torch.jit.ignore", "torch.jit.unused")  # they mean something to TorchScript alone
 _NOTHING = ("no_grad", "inference_mode")  # forward runs like that anyway
 
 
@@ -115,7 +116,9 @@ def _decorators(cls: FunctionClass, method: Method) -> Mapping[str, str]:
             found["device"] = _device(call) if name == _FORWARD else found.get("device", "cuda")
         elif name in _MODES and path.startswith("torch.") and method.function.name == "backward":
             found[name] = ""
-        elif not (name in _NOTHING and method.function.name == "forward"):
+        elif path not in _UNSCRIPTED and not (
+            name in _NOTHING and method.function.name == "forward"
+        ):
             raise TransformError(
                 [
                     diagnostic(

@@ -8,10 +8,20 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ..names import fresh, is_name, is_none, mentioned, reads, same_scope, walk, writes
+from ..names import (
+    fresh,
+    is_name,
+    is_none,
+    mentioned,
+    reads,
+    returns_in,
+    same_scope,
+    walk,
+    writes,
+)
 from .methods import Part
 
 __all__ = ["SAVED", "Plan", "Problem", "attribute_of", "ctx_call", "is_saved_tensors", "plan"]
@@ -19,6 +29,7 @@ __all__ = ["SAVED", "Plan", "Problem", "attribute_of", "ctx_call", "is_saved_ten
 SAVED = ("saved_tensors", "saved_variables")
 _MARKS = ("mark_non_differentiable", "mark_dirty", "set_materialize_grads", "save_for_forward")
 _METHODS = ("save_for_backward", *_MARKS)
+_RENAMED = {"backward", "needs_input_grad"}  # variables of forward that would mean another thing
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +112,7 @@ class _Names:
 
     def is_stable(self, name: str, at: ast.stmt) -> bool:
         """Has the variable of forward, when forward returns, the value that it has at ``at``?"""
-        if name not in self.in_forward:
+        if name not in self.in_forward or name in _RENAMED:
             return False
         params = set(self.forward.params)
         stores = [n for n in walk(self.f) if is_name(n, name) and not _loads(n)]
@@ -253,7 +264,7 @@ def _sets(tree: ast.FunctionDef, ctx: str) -> dict[str, list[ast.Attribute]]:
     found: dict[str, list[ast.Attribute]] = {}
     for node in walk(tree):
         name = attribute_of(node, ctx)
-        if name is not None and not _loads(node):
+        if name is not None and isinstance(getattr(node, "ctx", None), ast.Store):
             assert isinstance(node, ast.Attribute)
             found.setdefault(name, []).append(node)
     return found
@@ -278,7 +289,7 @@ def _attributes(made: Plan, names: _Names) -> None:
                 )
             )
         made.attributes[name] = _variable(made, names, name, places)
-        if _every_path(names.f.body, f_ctx, name):
+        if _every_path(names.f.body, lambda s, name=name: _binds(s, f_ctx, name)):  # type: ignore[misc]
             made.always.add(name)
     for name in in_backward:
         if name not in in_forward:
@@ -320,21 +331,39 @@ def _asked(tree: ast.FunctionDef, ctx: str) -> set[str]:
     return found
 
 
-def _every_path(body: Sequence[ast.stmt], ctx: str, name: str) -> bool:
-    """Does every path through these statements set the attribute?"""
+def _binds(statement: ast.stmt, ctx: str, name: str) -> bool:
+    """``ctx.name = ...``"""
+    if not isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        return False
+    return any(attribute_of(n, ctx) == name and not _loads(n) for n in walk(statement))
+
+
+def _every_path(body: Sequence[ast.stmt], does: Callable[[ast.stmt], bool]) -> bool:
+    """Does every path through these statements that ends well come by one that does it?"""
+    ends, before = _paths(body, does)
+    return ends and before
+
+
+def _paths(body: Sequence[ast.stmt], does: Callable[[ast.stmt], bool]) -> tuple[bool, bool]:
+    """Has it been done wherever these statements return, and where they go on?"""
     for statement in body:
+        if does(statement):
+            return True, True
+        if isinstance(statement, (ast.Return, ast.Raise)):
+            return isinstance(statement, ast.Raise), True
+        arms: list[list[ast.stmt]] = []
         if isinstance(statement, ast.If):
-            if _every_path(statement.body, ctx, name) and _every_path(statement.orelse, ctx, name):
-                return True
+            arms = [statement.body, statement.orelse]
         elif isinstance(statement, ast.With):
-            if _every_path(statement.body, ctx, name):
-                return True
-        elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
-            if any(attribute_of(n, ctx) == name and not _loads(n) for n in walk(statement)):
-                return True
-        elif isinstance(statement, (ast.Return, ast.Raise)):
-            return isinstance(statement, ast.Raise)
-    return False
+            arms = [statement.body]
+        elif returns_in([statement]):
+            return False, False
+        inner = [_paths(arm, does) for arm in arms]
+        if not all(ends for ends, _ in inner):
+            return False, False
+        if inner and all(before for _, before in inner):
+            return True, True
+    return True, False
 
 
 def _variable(made: Plan, names: _Names, name: str, places: Sequence[ast.Attribute]) -> str:
@@ -395,7 +424,7 @@ def _clashes(made: Plan, names: _Names) -> None:
         made.forward_names[name] = names.fresh(name)
     if names.stored["needs_input_grad"]:
         made.backward_names["needs_input_grad"] = names.fresh("needed")
-    for name in sorted(local & {"backward", "needs_input_grad"}):
+    for name in sorted(local & _RENAMED):
         made.forward_names[name] = names.fresh(name)
 
 
@@ -404,7 +433,6 @@ def _clashes(made: Plan, names: _Names) -> None:
 
 def _marks(made: Plan, forward: Part) -> None:
     ctx = forward.ctx
-    top = set(map(id, forward.tree.body))
     for node in walk(forward.tree):
         if not isinstance(node, ast.Expr):
             continue
@@ -417,7 +445,9 @@ def _marks(made: Plan, forward: Part) -> None:
             value = arguments[0] if arguments else None
             if not isinstance(value, ast.Constant):
                 _odd(made, node, "forward", "set_materialize_grads takes True or False here")
-            elif id(node) not in top and not value.value:
+            elif not value.value and not _every_path(
+                forward.tree.body, lambda s: _unmaterialises(s, ctx)
+            ):
                 _odd(made, node, "forward", "set_materialize_grads(False) stands in a branch")
             else:
                 made.materialize = bool(value.value)
@@ -429,6 +459,14 @@ def _marks(made: Plan, forward: Part) -> None:
                 made.dirty += given
             else:
                 made.flat += given
+
+
+def _unmaterialises(statement: ast.stmt, ctx: str) -> bool:
+    """``ctx.set_materialize_grads(False)``"""
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+        return False
+    given = [ast.unparse(a) for a in statement.value.args]
+    return ctx_call(statement.value, ctx) == "set_materialize_grads" and given == ["False"]
 
 
 def _odd(made: Plan, node: ast.AST, where: str, what: str) -> None:
@@ -445,7 +483,7 @@ def _refuse_odd_uses(made: Plan, part: Part, writable: bool) -> None:
     for node in walk(part.tree):
         if isinstance(node, ast.Attribute) and is_name(node.value, ctx):
             known.add(id(node.value))
-            if isinstance(node.ctx, ast.Del):
+            if isinstance(node.ctx, ast.Del) and (writable or node.attr in _asked(part.tree, ctx)):
                 _odd(made, node, part.name, f"{part.name} deletes ctx.{node.attr}")
         if (
             isinstance(node, ast.Compare)

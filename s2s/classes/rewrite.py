@@ -151,6 +151,8 @@ class _Variables(cst.CSTTransformer):
                 return self._lines(updated_node, self._saves(after.value))
             if name in _DROPPED:
                 return self._lines(updated_node, [])
+        if isinstance(before, cst.Del):
+            return self._lines(updated_node, self._deletes(before))
         if isinstance(before, cst.Assign) and isinstance(after, cst.Assign):
             if self._attribute(before.value) in SAVED and len(before.targets) == 1:
                 target = after.targets[0].target
@@ -167,6 +169,15 @@ class _Variables(cst.CSTTransformer):
             if flags:
                 return self._lines(updated_node, [after, *flags])
         return updated_node
+
+    def _deletes(self, node: cst.Del) -> list[cst.BaseSmallStatement]:
+        """``del ctx.a`` gives memory back early: nothing here, autograd frees what it keeps."""
+        target = node.target
+        several = [e.value for e in target.elements] if isinstance(target, cst.Tuple) else [target]
+        kept = [one for one in several if self._attribute(one) is None]
+        if len(kept) == len(several):
+            return [node]
+        return [cst.Del(one) for one in kept]  # type: ignore[arg-type]
 
     def _lines(
         self, line: cst.SimpleStatementLine, small: Sequence[cst.BaseSmallStatement]

@@ -53,6 +53,8 @@ def to_closures(file: FileText, module: Module, only: str = "", keep: bool = Fal
     """
     before = file
     names = [c.qualname for c in _classes(file, module) if only in ("", c.qualname)]
+    # one inside the methods of another is a part of that
+    names = [n for n in names if not any(n.startswith(f"{other}.") for other in names)]
     left: dict[str, tuple[Diagnostic, ...]] = {}
     final: set[str] = set()  # what will not become possible once others are converted
     notes: list[str] = []
