@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import platform
 import re
 import sys
@@ -41,7 +42,7 @@ def _names(_: Any, __: Any, value: str) -> tuple[str, ...]:
 
 
 @click.command()
-@click.option("--full", is_flag=True, help="Every function in every way: hours.")
+@click.option("--full", is_flag=True, help="Every function in every way: half an hour.")
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Write every cell here.")
 @click.option("--resume", is_flag=True, help="Go on with the run whose cells are in that file.")
 @click.option("--functions", default="", callback=_names, help="Some, as swish,seven*.")
@@ -61,6 +62,7 @@ def main(
 ) -> None:
     """Run the grid; exit with 1 if s2s is silently wrong anywhere."""
     torch.set_num_threads(1)
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # what DDP and vmap say of the peers
     console = Console(highlight=False)
     start = time.perf_counter()
     keys = [

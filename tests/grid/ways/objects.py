@@ -340,29 +340,24 @@ def deployed(case: Case) -> None:
     if compiled is None:
         raise NotApplicable("s2s alone")
     want, data = pull_data(case)
-    source = compiled.rule.source
-    target = f"{source.file}:{compiled.rule.name}"
-    dumped = subprocess.run(
-        [sys.executable, "-m", "s2s", "dump", target, "--form", "eager"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=120,
-    )
-    if dumped.returncode:
-        raise RuntimeError(dumped.stderr.strip().splitlines()[-1])
+    source, name = compiled.rule.source, compiled.rule.name
+    lifted = [c.name for c in compiled.pair.constants if c.lifted]
+    data["args"] = (*data["args"], *(compiled.constant(n) for n in lifted))
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "deployed_text.py").write_text(dumped.stdout)
-        name = compiled.text("eager").names[0]
-        count = len(compiled.pair.outputs)
+        dumped = subprocess.run(
+            [sys.executable, "-m", "s2s", "dump", source.file, "-o", f"{folder}/deployed_text.py"],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            timeout=120,
+        )
+        if dumped.returncode:
+            raise RuntimeError(dumped.stderr.strip().splitlines()[-1])
         body = (
             f"sys.path.insert(0, {folder!r})\n"
             "sys.modules['s2s'] = None\n"
             f"from deployed_text import {name}\n"
-            f"def program(*args):\n    out = {name}.apply(*args)\n"
-            f"    return out[:{count}] if isinstance(out, tuple) else out\n" + PULL
+            f"def program(*args):\n    given = args[:len(args) - {len(lifted)}]\n"
+            f"    return {name}(*given, **dict(zip({lifted}, args[len(given):])))\n" + PULL
         )
-        lifted = [c.name for c in compiled.pair.constants if c.lifted]
-        if lifted:
-            data["args"] = (*data["args"], *(compiled.constant(n) for n in lifted))
         same(fresh_process(case, body, folder, data), want)
