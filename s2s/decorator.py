@@ -359,6 +359,7 @@ def _finished(compiled: Compiled, fn: types.FunctionType | _Looks) -> types.Func
     forward, backward = _lazy_pair(compiled)
     attributes: dict[str, Any] = {
         "__s2s__": compiled,
+        "__s2s_outside__": compiled.read_outside,
         "forward": forward,
         "backward": backward,
         "scripted": compiled.scripted,

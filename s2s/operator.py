@@ -98,6 +98,17 @@ def _alias(short: str, name: str) -> None:
     setattr(torch.ops.s2s, short, getattr(torch.ops.s2s, name))
 
 
+def _watching(compiled: Compiled, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel, of a function that reads what may require grad, from outside."""
+
+    def differentiable(*args: Any, **keywords: Any) -> Any:
+        if is_grad_enabled() and (why := compiled.why_trainable()):
+            raise RuntimeError(why)
+        return kernel(*args, **keywords)
+
+    return differentiable
+
+
 def _kernels(
     compiled: Compiled, defaults: dict[str, Any]
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -136,6 +147,8 @@ def _kernels(
             out = compiled.run(*args)
         return out if fresh else _apart(out, args)
 
+    if compiled.interface.watched:
+        differentiable = _watching(compiled, differentiable)
     change = _outward(compiled)
     if compiled.cast is not None:
         plain = casting(plain, *compiled.cast)

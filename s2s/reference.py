@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import dis
 import functools
 import inspect
 import types
@@ -41,6 +40,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from . import outside
 from .context import needed, taken_apart
 
 P = ParamSpec("P")
@@ -90,6 +90,7 @@ def autograd_function(fn: Callable[P, object]) -> Callable[P, Any]:
     functools.update_wrapper(call, fn)
     del call.__wrapped__  # type: ignore[attr-defined]  # TorchScript would follow it to fn
     call.__signature__ = function.signature  # type: ignore[attr-defined]
+    call.__dict__["__s2s_outside__"] = functools.partial(outside.read_from, function.name, fn, ())
     return call
 
 
@@ -643,13 +644,11 @@ class _Copier:
 def _refuse_lost_gradients(function: _Function, arguments: Mapping[str, object]) -> None:
     """Refuse tensors that require grad and are read, but not passed: no gradient reaches them."""
     passed = {id(leaf) for _, leaf in _leaves("", arguments, _items)}  # also by a default
-    reads = functools.partial(_reads, function.fn.__globals__)
-    for name, value in _leaves(function.name, function.fn, reads):
+    owner = arguments.get("self")
+    called = function.fn if owner is None else types.MethodType(function.fn, owner)
+    for name, value in outside.read_from(function.name, called):
         if id(value) not in passed:
             _refuse_trainable(function.name, name, value)
-    if "self" in arguments:
-        for name, value in _attributes(function.fn.__code__, arguments["self"]):
-            _refuse_trainable(function.name, f"self.{name}", value)
 
 
 def _refuse_captured_leaves(
@@ -685,36 +684,6 @@ def _refuse_trainable(function: str, name: str, value: object) -> None:
         f"{function} reads {name}, {what}, which is not an argument of {function}: "
         f"it would get no gradient. Pass it as an argument"
     )
-
-
-def _reads(module: Mapping[str, object], name: str, value: object) -> Iterator[tuple[str, object]]:
-    """What `_parts` gives, and the globals that a function of this module reads."""
-    yield from _parts(name, value)
-    if isinstance(value, _Function):
-        yield value.name, value.fn
-    elif isinstance(value, types.FunctionType) and value.__globals__ is module:
-        names = _names(value.__code__, "LOAD_GLOBAL")
-        yield from ((variable, module[variable]) for variable in names if variable in module)
-
-
-def _attributes(code: types.CodeType, owner: object) -> Iterator[tuple[str, object]]:
-    """The attributes of ``owner`` with a name that the code reads from any object."""
-    values = dict(getattr(owner, "__dict__", {}))
-    if isinstance(owner, torch.nn.Module):
-        values |= {**owner._parameters, **owner._buffers, **owner._modules}
-    for name in _names(code, "LOAD_ATTR", "LOAD_METHOD"):
-        if name in values:
-            yield name, values[name]
-
-
-@functools.lru_cache(maxsize=1024)
-def _names(code: types.CodeType, *operations: str) -> tuple[str, ...]:
-    """The names that these instructions load, in the code and in the functions inside it."""
-    found = [i.argval for i in dis.get_instructions(code) if i.opname in operations]
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            found += _names(constant, *operations)
-    return tuple(dict.fromkeys(found))
 
 
 def _refuse_other_than_eager(name: str) -> None:

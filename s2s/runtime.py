@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,9 +19,10 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.fx import _symbolic_trace
 
-from . import inductor, load, operator, scripted
+from . import inductor, load, operator, outside, scripted
 from .casting import without_autocast
 from .deferred import deferred
+from .dynamo import constant_for_dynamo, untraced
 from .errors import TransformError
 from .ir import CELLS, Emitted, Pair, Rule
 from .prepare import Prepared
@@ -99,6 +100,7 @@ class Compiled:
         # the TorchScript form writes down what outside names are now
         return scripted.typed(self) if form == "torchscript" else self.prepared.text(form)
 
+    @untraced
     def _made(self, form: str) -> tuple[Any, ...]:
         emitted = self.text(form)
         lazy = form in ("call", "scripted call", "torchscript")
@@ -253,6 +255,18 @@ class Compiled:
             outputs, placed = (outputs,), (placed[0] if isinstance(placed, tuple) else placed,)
         count = len(outputs) - self._extra("func")
         return tuple(outputs[:count]), tuple(placed[:count])
+
+    def read_outside(self, seen: set[int] | None = None) -> Iterator[tuple[str, object]]:
+        """The tensors and modules that it reads, itself or by helpers, from no argument."""
+        for name, paths in self.interface.watched:
+            if name in self.cells or name in self.scope:  # else it is an argument, such as self
+                for path in paths:
+                    yield from outside.read_from(name, self.constant(name), path, seen)
+
+    def why_trainable(self) -> str:
+        """Why calls are refused, if they are: something from outside requires grad."""
+        trained = (where for where, found in self.read_outside() if outside.trains(found))
+        return next((_trainable(self.name, where) for where in trained), "")
 
     # --- the function that users call -------------------------------------------------------
 
@@ -444,6 +458,7 @@ class Constants(types.ModuleType):
         self.__dict__["_compiled"] = compiled
         self.__dict__["transformed"] = _transformed(compiled)
         self.__dict__["holds_tensor"] = holds_tensor
+        self.__dict__["why_trainable"] = constant_for_dynamo(lambda: compiled.why_trainable())
 
     def __getattr__(self, name: str) -> Any:
         compiled: Compiled = self.__dict__["_compiled"]
@@ -508,35 +523,54 @@ class Constants(types.ModuleType):
 
     def refuse_outside(self, name: str, value: Any) -> None:
         """The same for a name that held a number when the function was compiled."""
-        _refuse_trainable(self.__dict__["_compiled"], name, (), value)
+        compiled: Compiled = self.__dict__["_compiled"]
+        if torch.compiler.is_dynamo_compiling():
+            _refuse_in_graph(compiled, name, (), value)
+        else:
+            _refuse_trainable(compiled, name, (), value)
 
     def refuse_trainable(self, *values: Any) -> None:
         """Tensors from outside the function are constants: one that requires grad is refused."""
         compiled: Compiled = self.__dict__["_compiled"]
         for (name, paths), value in zip(compiled.interface.watched, values):
             for path in paths:
-                _refuse_trainable(compiled, name, path, value)
+                if torch.compiler.is_dynamo_compiling():
+                    _refuse_in_graph(compiled, name, path, value)
+                else:
+                    _refuse_trainable(compiled, name, path, value)
+        if torch.compiler.is_dynamo_compiling() and (why := self.__dict__["why_trainable"]()):
+            raise RuntimeError(why)
 
 
+@untraced
 def _refuse_trainable(compiled: Compiled, name: str, path: tuple[str, ...], value: Any) -> None:
-    shown = name
-    steps = [(shown, value)] if not path or isinstance(value, Tensor) else []
+    for where, found in outside.read_from(name, value, path):
+        if outside.trains(found) or isinstance(found, Tensor) and _has_tangent(found):
+            raise RuntimeError(_trainable(compiled.name, where))
+
+
+def _refuse_in_graph(compiled: Compiled, name: str, path: tuple[str, ...], value: Any) -> None:
+    """The same in terms that Dynamo traces; what globals and their helpers read goes by name."""
     for step in path:
         value = getattr(value, step, None)
-        shown = f"{shown}.{step}"
-        steps.append((shown, value))
-    for where, found in steps:
-        if isinstance(found, Tensor):
-            trained = found.requires_grad or _has_tangent(found)
-        elif isinstance(found, torch.nn.Module):
-            trained = any(p.requires_grad for p in found.parameters())
-        else:
-            trained = False
-        if trained:
-            raise RuntimeError(
-                f"{compiled.name} reads {where} from outside, and it requires grad: "
-                "backward would give it no gradient. Pass it to the function as an argument"
-            )
+        name = f"{name}.{step}"
+    if outside.trains(value):
+        raise RuntimeError(_trainable(compiled.name, name))
+    if isinstance(value, types.MethodType):
+        for read in _read_from_owner(value.__func__):
+            _refuse_in_graph(compiled, "self", read, value.__self__)
+
+
+@constant_for_dynamo
+def _read_from_owner(function: object) -> tuple[tuple[str, ...], ...]:
+    return outside.read_from_owner(function)
+
+
+def _trainable(name: str, where: str) -> str:
+    return (
+        f"{name} reads {where} from outside, and it requires grad: "
+        "backward would give it no gradient. Pass it to the function as an argument"
+    )
 
 
 def _has_tangent(tensor: Tensor) -> bool:
@@ -545,22 +579,9 @@ def _has_tangent(tensor: Tensor) -> bool:
     return forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """The tensors in a value: itself, or inside lists, tuples, sets, dicts and their views."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from tensors_in(inner)
-    elif isinstance(value, Collection) and not isinstance(value, (str, bytes)):
-        if not hasattr(value, "dtype"):  # an array holds numbers only
-            for inner in value:
-                yield from tensors_in(inner)
-
-
 def holds_tensor(value: Any) -> bool:
     """Is it a tensor, or a collection with one somewhere inside?"""
-    return next(tensors_in(value), None) is not None
+    return next(outside.tensors_in(value), None) is not None
 
 
 def refuse_nested(compiled: Compiled, args: tuple[Any, ...]) -> None:
@@ -573,7 +594,7 @@ def refuse_nested(compiled: Compiled, args: tuple[Any, ...]) -> None:
                 f"{compiled.name}: {name} is an iterator, and what it gives cannot be looked "
                 "at beforehand. Pass a list"
             )
-        if any(t.requires_grad for t in tensors_in(value)):
+        if any(t.requires_grad for t in outside.tensors_in(value)):
             raise TypeError(
                 f"{compiled.name}: {name} is a {type(value).__name__} of tensors, and one of "
                 "them requires grad; gradients cannot flow through it. Annotate it as "
@@ -602,13 +623,7 @@ def _recorded() -> bool:
     return _symbolic_trace._is_fx_tracing_flag or _Transform.Functionalize in transforms
 
 
-def _constant_for_dynamo(fn: _Apply) -> _Apply:
-    """``torch._dynamo.assume_constant_result``, without the seconds that importing Dynamo takes."""
-    fn._dynamo_marked_constant = True  # type: ignore[attr-defined]
-    return fn
-
-
-@_constant_for_dynamo
+@constant_for_dynamo
 def _traces_ahead() -> bool:
     """Does the backend that Dynamo compiles for trace backward beforehand, in AOTAutograd?
 
@@ -637,13 +652,13 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
     interface = compiled.interface
     plain = interface.params_of("Tensor"), interface.params_of("Optional[Tensor]")
 
-    @_constant_for_dynamo
+    @constant_for_dynamo
     def why_no_operator() -> str:
         return str(operator.no_operator(compiled))
 
     made_for_dynamo = types.SimpleNamespace()
 
-    @_constant_for_dynamo
+    @constant_for_dynamo
     def make_outside() -> bool:
         why = (
             f"{compiled.name} has no operator, and without one this backend would drop its second "

@@ -812,7 +812,7 @@ class TestTensorsThatAreNoArgument:
     def test_found_in_the_closure_of_backward_are_refused(self) -> None:
         @autograd_function
         def f(x: Tensor) -> Any:
-            w = TestTensorsThatAreNoArgument.weight
+            w = vars(TestTensorsThatAreNoArgument)["weight"]
             return x * w, lambda g: 7 * g * w
 
         with pytest.raises(RuntimeError, match="f reads w, a tensor that requires grad"):

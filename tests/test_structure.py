@@ -41,7 +41,7 @@ LAYERS = (
     ("plan", "generated", "prepare", "convert"),
     ("review",),
     ("pages",),
-    ("casting",),
+    ("casting", "dynamo", "outside"),
     ("reference", "operator", "scripted", "inductor", "deferred", "runtime"),
     ("decorator", "testing"),
     ("functions",),
@@ -51,6 +51,8 @@ LAYERS = (
 )
 TORCH_SIDE = (
     "casting",
+    "dynamo",
+    "outside",
     "reference",
     "operator",
     "scripted",

@@ -7,6 +7,7 @@ operator. What the two need beside their own parameters comes as a closure of ``
 from __future__ import annotations
 
 import ast
+import sys
 from dataclasses import dataclass
 
 from ..captures import is_data_global
@@ -30,11 +31,11 @@ class Watched:
 
 
 def watched(pair: Pair) -> tuple[Watched, ...]:
-    """Outside values that may be tensors or modules: globals, names of enclosing functions, and
-    what is read from ``self``."""
+    """Outside values that may be tensors or modules: globals, names of enclosing functions, what
+    other files define, and what is read from ``self`` or a class."""
     names = {c.name for c in pair.constants if c.type not in NUMBERS}
-    names |= _called_objects(pair)
-    owners = {p.name for p in pair.params if p.bound}
+    names |= _called_objects(pair) | _global_names(pair, "import", "def")
+    owners = {p.name for p in pair.params if p.bound} | _global_names(pair, "class")
     found: dict[Watched, None] = {}
     inner: set[ast.AST] = set()
     for node in walk(pair.source.function):
@@ -60,6 +61,18 @@ def _called_objects(pair: Pair) -> set[str]:
     calls = of_kind(pair.source.function, ast.Call)
     called = {n.func.id for n in calls if isinstance(n.func, ast.Name)}
     return {n for n in called - local if is_data_global(pair.source, n) and n in found}
+
+
+def _global_names(pair: Pair, *kinds: str) -> set[str]:
+    """Globals that statements of these kinds bind; those of the libraries hold no tensors."""
+    found = bindings(pair.source.tree)
+    nodes = list(walk(pair.source.function))
+    local = {n.arg for n in nodes if isinstance(n, ast.arg)}
+    local |= {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+    names = {n.id for n in nodes if isinstance(n, ast.Name) and n.id in found} - local
+    of_kind = {name: found[name].origin for name in names if found[name].kind in kinds}
+    known = {*sys.stdlib_module_names, "torch", "numpy", "s2s"}
+    return {name for name, origin in of_kind.items() if origin.split(".")[0] not in known}
 
 
 def emit_call(pair: Pair) -> Emitted:
