@@ -17,6 +17,7 @@ from .options import with_options
 from .parse import parse
 from .passes.drop_recomputed import drop_recomputed
 from .passes.guard_gradients import guard_gradients
+from .passes.in_place import in_place
 from .passes.lift_backward import lift_backward
 from .passes.lift_helpers import lift_helpers
 from .passes.match_to_if import match_to_if
@@ -54,7 +55,8 @@ FORMS: Mapping[str, tuple[Pass, ...]] = {
         save_sizes,  # after it: a tensor that a second derivative needs is kept
         drop_recomputed,  # after them: they look at the statements of forward
         guard_gradients,
-        save_if_needed,  # last: it reads what each guarded gradient needs
+        save_if_needed,  # behind it: it reads what each guarded gradient needs
+        in_place,  # last: the others take a value that was made for one that stays
     ),
     "torchscript": (
         match_to_if,  # first: the others look into its cases as statements
@@ -68,7 +70,7 @@ FORMS: Mapping[str, tuple[Pass, ...]] = {
         optional_captures,  # last: lifted helpers show which captures an arm hands over
     ),
     "func": (save_parts, save_outputs, return_outputs_apart, recompute_always),
-    "op": (plain_forward,),
+    "op": (plain_forward, in_place),
 }
 
 

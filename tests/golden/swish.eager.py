@@ -5,7 +5,7 @@ class Swish(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
-        return x * torch.sigmoid(x)
+        return torch.sigmoid(x).mul_(x)
 
     @staticmethod
     def backward(ctx, grad_out):
