@@ -679,3 +679,36 @@ def test_what_a_helper_changes_once_it_is_its_own_is_no_change_of_an_input(tmp_p
     written(tmp_path, HELPED.replace("dim = dim % 3\n    if", "if"))
     done = run(path)
     assert done.exit_code == 1 and "changes its input dim in place" in done.stderr
+
+
+SOMETIMES = """import torch
+from torch.autograd import Function
+
+
+class Shift(Function):
+    @staticmethod
+    def forward(ctx, x, far: bool):
+        \"\"\"Shift, by one or by more.\"\"\"
+        if not far:
+            return x + 1
+        ctx.scale = 5.0
+        return x + ctx.scale
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * (ctx.scale if hasattr(ctx, "scale") else 7), None
+
+
+shift = Shift.apply
+"""
+
+
+def test_what_one_path_sets_is_asked_for_and_forwards_docstring_stays_one(tmp_path: Path) -> None:
+    path = written(tmp_path, SOMETIMES)
+    assert run(path, "--in-place").exit_code == 0
+    shift = loaded(path).shift
+    assert shift.__doc__ == "Shift, by one or by more."
+    x = torch.ones(2, requires_grad=True)
+    for far, slope in (True, 5), (False, 7):
+        (got,) = torch.autograd.grad(shift(x, far).sum(), x)
+        assert got.tolist() == [slope, slope]

@@ -24,7 +24,7 @@ from .find import FunctionClass, lookup
 from .marks import marked
 from .methods import Part, one_by_one, tree_of
 
-__all__ = ["inlined", "with_setup"]
+__all__ = ["inlined", "is_docstring", "with_setup"]
 
 _DEEPEST = 8
 
@@ -176,7 +176,7 @@ class _Inline(cst.CSTTransformer):
         changed = renamed(node.body, names)
         assert isinstance(changed, cst.IndentedBlock)
         body = [s for s in changed.body if isinstance(s, cst.BaseStatement)]
-        body = [s for s in body if not _is_docstring(s)]
+        body = [s for s in body if not is_docstring(s)]
         if at_end:
             body = _ended(body, bool(returns), small)
         elif isinstance(small, cst.Return):
@@ -266,7 +266,7 @@ def _assign(name: str, value: cst.BaseExpression) -> cst.SimpleStatementLine:
     return _line(cst.Assign([cst.AssignTarget(cst.Name(name))], value))
 
 
-def _is_docstring(statement: cst.BaseStatement) -> bool:
+def is_docstring(statement: cst.BaseStatement) -> bool:
     if not isinstance(statement, cst.SimpleStatementLine):
         return False
     small = statement.body[0]
@@ -372,7 +372,7 @@ class _Setup(cst.CSTTransformer):
         block = body.visit(_Given({mine: given, theirs: made}))
         assert isinstance(block, cst.IndentedBlock)
         lines = [s for s in block.body if isinstance(s, cst.BaseStatement)]
-        lines = [s for s in lines if not _is_docstring(s) and code(s).strip() != "return"]
+        lines = [s for s in lines if not is_docstring(s) and code(s).strip() != "return"]
         lines = [part for line in lines for part in _spread(line)]
         return self._apart(lines, tree)
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from ..syntax import assigned, code, renamed
+from .inline import is_docstring
 from .methods import Part
 from .plan import SAVED, Plan
 
@@ -25,7 +26,9 @@ def forward_body(forward: Part, plan: Plan, s2s: str, torch: str) -> list[cst.Ba
     if plan.listed and not plan.sure:
         first.append(cst.SimpleStatementLine([_tensors(plan.listed, "[]", torch)]))
     first += [_assign(flag, "False") for flag in plan.flags.values()]
-    return [*first, *_statements(changed)]
+    body = _statements(changed)
+    at = 1 if body and is_docstring(body[0]) else 0
+    return [*body[:at], *first, *body[at:]]
 
 
 def backward_body(backward: Part, plan: Plan, s2s: str, torch: str) -> list[cst.BaseStatement]:
