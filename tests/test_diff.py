@@ -64,6 +64,22 @@ def test_comments_and_layout_do_not_show(two: Two) -> None:
     assert two(SWISH, laid_out).stdout == "no functions changed, 1 the same\n"
 
 
+def test_a_variable_of_backward_is_not_the_one_of_forward_that_is_called_so(two: Two) -> None:
+    old = (
+        HEAD
+        + """def f(x):
+    s = torch.sin(x)
+    def backward(x):
+        return x * s
+    return s * 2, backward
+"""
+    )
+    new = old.replace("return x * s", "return x * torch.sin(x)")
+    assert any(line.startswith("gradient of x changed") for line in sentences(two(old, new)))
+    same = old.replace("backward(x)", "backward(g)").replace("return x * s", "return g * s")
+    assert not any("gradient of x changed" in line for line in sentences(two(old, same)))
+
+
 @pytest.mark.parametrize(
     "new, said",
     [

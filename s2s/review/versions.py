@@ -88,7 +88,7 @@ class _Read:
         for index, name in enumerate(p.name for p in self.rule.params if not p.bound):
             texts = []
             for backward in self.rule.backwards:
-                grads = {g: f"g{i}" for i, g in enumerate(backward.params)}
+                grads = {self._own(backward, g): f"g{i}" for i, g in enumerate(backward.params)}
                 body = statements(backward, index)
                 local = {n for s in body for n in writes(s)}
                 texts.append(neutral(body, {**names, **grads}, local, self._is_pure))
@@ -97,7 +97,14 @@ class _Read:
 
     def _alone(self, backward: Backward, index: int) -> list[ast.stmt]:
         inputs = [p for p in self.rule.params if not p.bound]
-        return _for_one([s.tree for s in backward.body], index, len(inputs), self.rule)
+        own = _for_one([s.tree for s in backward.body], index, len(inputs), self.rule)
+        bound = {*backward.params, *(n for s in backward.body for n in writes(s.tree))}
+        apart = _Apart({name: self._own(backward, name) for name in bound})
+        return [apart.visit(copy.deepcopy(statement)) for statement in own]
+
+    def _own(self, backward: Backward, name: str) -> str:
+        """A variable of backward where forward has one of that name."""
+        return f"{name}_of_{backward.name}" if name in {*self.local, *self.inputs} else name
 
     def _joined(self, backward: Backward, index: int) -> list[ast.stmt]:
         """The statements of forward that the captures need, then those of backward."""
@@ -140,6 +147,23 @@ def _for_one(body: Sequence[ast.stmt], index: int, count: int, rule: Rule) -> li
             names |= set(reads(statement))
     indices, _ = slice_for(names, tuple(alone), (), bindings(rule.source.tree))
     return [s for i, s in enumerate(alone) if i in indices or returns_in([s])]
+
+
+class _Apart(ast.NodeTransformer):
+    """Other names for some variables."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.copy_location(ast.Name(self.names.get(node.id, node.id), node.ctx), node)
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        return ast.copy_location(ast.arg(self.names.get(node.arg, node.arg), node.annotation), node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.name = self.names.get(node.name, node.name)
+        return self.generic_visit(node)
 
 
 class _Return(ast.NodeTransformer):
