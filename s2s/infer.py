@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import re
 from collections.abc import Iterable, Mapping
 
@@ -58,6 +59,7 @@ def is_tensor(type_: str) -> bool:
     return type_ in ("Tensor", "Optional[Tensor]", "IntTensor")
 
 
+@functools.lru_cache(maxsize=256)
 def is_plain(type_: str) -> bool:
     """Surely no tensor, and holds none."""
     if type_ in PLAIN:

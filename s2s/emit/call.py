@@ -36,6 +36,8 @@ def watched(pair: Pair) -> tuple[Watched, ...]:
     names = {c.name for c in pair.constants if c.type not in NUMBERS}
     names |= _called_objects(pair) | _global_names(pair, "import", "def")
     owners = {p.name for p in pair.params if p.bound} | _global_names(pair, "class")
+    if not names and not owners:
+        return ()
     found: dict[Watched, None] = {}
     inner: set[ast.AST] = set()
     for node in walk(pair.source.function):
@@ -70,9 +72,9 @@ def _global_names(pair: Pair, *kinds: str) -> set[str]:
     local = {n.arg for n in nodes if isinstance(n, ast.arg)}
     local |= {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
     names = {n.id for n in nodes if isinstance(n, ast.Name) and n.id in found} - local
-    of_kind = {name: found[name].origin for name in names if found[name].kind in kinds}
+    origins = {name: found[name].origin for name in names if found[name].kind in kinds}
     known = {*sys.stdlib_module_names, "torch", "numpy", "s2s"}
-    return {name for name, origin in of_kind.items() if origin.split(".")[0] not in known}
+    return {name for name, origin in origins.items() if origin.split(".")[0] not in known}
 
 
 def emit_call(pair: Pair) -> Emitted:

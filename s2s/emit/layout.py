@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -139,11 +140,7 @@ def _users_lines(pair: Pair, lines: Sequence[Line]) -> Iterator[int]:
     """
     function = pair.source.function
     first, last = function.lineno, function.end_lineno or function.lineno
-    places: dict[str, list[int]] = {}
-    rows = lines_of(pair.source.text)[first - 1 : last]
-    for number, row in enumerate(rows, first):
-        for text in {row.strip(), row.partition("  #")[0].strip()}:
-            places.setdefault(text, []).append(number)
+    places = _places(pair.source.text, first, last)
     heads = _heads(pair)
     for line in lines:
         text = line.text.strip() if line.line else line.text.strip().replace("ctx.", "")
@@ -154,6 +151,16 @@ def _users_lines(pair: Pair, lines: Sequence[Line]) -> Iterator[int]:
         elif not line.line and text.startswith("def "):
             number = heads.get(text[4:].partition("(")[0], 0)
         yield pair.source.user_line(number)
+
+
+@functools.lru_cache(maxsize=16)  # of one function, in all its forms
+def _places(text: str, first: int, last: int) -> Mapping[str, Sequence[int]]:
+    """Where each line of a part of a file stands, with and without its comment."""
+    found: dict[str, list[int]] = {}
+    for number, row in enumerate(lines_of(text)[first - 1 : last], first):
+        for line in {row.strip(), row.partition("  #")[0].strip()}:
+            found.setdefault(line, []).append(number)
+    return found
 
 
 def _heads(pair: Pair) -> dict[str, int]:

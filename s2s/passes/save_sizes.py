@@ -94,8 +94,10 @@ def facts_read(pair: Pair, saved: Saved) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     for statement in pair.backward:
         for node in walk(statement.tree):
-            if isinstance(node, ast.Name) and node.id == saved.name:
-                uses += 1
+            if isinstance(node, ast.Name):
+                uses += node.id == saved.name
+            if not isinstance(node, (ast.Attribute, ast.Call, ast.Compare)):
+                continue
             facts = _facts(node, saved.name)
             uses -= bool(facts)
             found.update({text: (new, type_) for text, new, type_ in facts})
