@@ -13,7 +13,7 @@ from .infer import from_annotation, infer, types_after
 from .ir import LISTS, Backward, Diagnostic, Output, Param, Rule, Source, Stmt, lines_of, replace
 from .names import fresh, is_none, mentioned, of_kind, returns_in, same_scope, walk, writes
 from .source import Binding, bindings
-from .syntax import make, rename, standalone
+from .syntax import make, one_a_line, rename, standalone
 
 __all__ = ["falls_through", "nested_nodes", "pair_up", "parse", "retyped", "values_of"]
 
@@ -182,13 +182,7 @@ def _split(line: cst.BaseStatement) -> Iterator[cst.BaseStatement]:
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) == 1:
         yield _no_semicolon(line)
         return
-    for index, small in enumerate(line.body):
-        first, last = index == 0, index == len(line.body) - 1
-        yield cst.SimpleStatementLine(
-            [small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)],
-            leading_lines=line.leading_lines if first else (),
-            trailing_whitespace=line.trailing_whitespace if last else cst.TrailingWhitespace(),
-        )
+    yield from one_a_line(line, line.body)
 
 
 def _no_semicolon(line: cst.BaseStatement) -> cst.BaseStatement:
@@ -231,7 +225,7 @@ def _params(source: Source, found: dict[str, Binding]) -> tuple[Param, ...]:
                 name=argument.arg,
                 kind=kind,  # type: ignore[arg-type]
                 type=type_,
-                annotation=ast.unparse(argument.annotation) if argument.annotation else None,
+                annotation=_annotation(argument.annotation),
                 default=_written(source, default) if default is not None else None,
                 bound=is_bound,
                 assumed=assumed,
@@ -248,6 +242,12 @@ def _params(source: Source, found: dict[str, Binding]) -> tuple[Param, ...]:
     if arguments.kwarg:
         add(arguments.kwarg, "keywords", None)
     return tuple(params)
+
+
+def _annotation(node: ast.expr | None) -> str | None:
+    if isinstance(node, ast.Name):
+        return node.id
+    return ast.unparse(node) if node is not None else None
 
 
 def _written(source: Source, node: ast.expr) -> str:

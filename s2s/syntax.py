@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import libcst as cst
@@ -23,6 +23,7 @@ __all__ = [
     "handed_over",
     "listed",
     "make",
+    "one_a_line",
     "rename",
     "renamed",
     "renamed_text",
@@ -198,7 +199,7 @@ def renamed_text(text: str, names: Mapping[str, str]) -> str:
     >>> renamed_text("y = f(x, x=x.x)  # x", {"x": "ctx.x"})
     'y = f(ctx.x, x=ctx.x.x)  # x'
     """
-    nodes = walk(ast.parse(text))
+    nodes = list(ast.walk(ast.parse(text)))  # of no tree that is asked again
     if any(isinstance(n, _SCOPED) for n in nodes):
         return code(rename(make(text), names).node).rstrip("\n")
     lines = [line.encode() for line in text.split("\n")]
@@ -243,14 +244,22 @@ class _Returns(cst.CSTTransformer):
         before = list(updated_node.body[:-1])
         after = [*before, *self.rewrite(last, self.count)]
         self.count += 1
-        lines = [cst.SimpleStatementLine([_bare(small)]) for small in after]
-        lines[0] = lines[0].with_changes(leading_lines=updated_node.leading_lines)
-        lines[-1] = lines[-1].with_changes(trailing_whitespace=updated_node.trailing_whitespace)
-        return cst.FlattenSentinel(lines)
+        return cst.FlattenSentinel(one_a_line(updated_node, after))
 
 
-def _bare(small: cst.BaseSmallStatement) -> cst.BaseSmallStatement:
-    return small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
+def one_a_line(
+    line: cst.SimpleStatementLine, parts: Sequence[cst.BaseSmallStatement]
+) -> Iterator[cst.SimpleStatementLine]:
+    """Small statements in place of a line, each on its own, with its comments around them."""
+    for index, small in enumerate(parts):
+        first, last = index == 0, index == len(parts) - 1
+        if small.semicolon is not cst.MaybeSentinel.DEFAULT:
+            small = small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
+        yield cst.SimpleStatementLine(
+            [small],
+            leading_lines=line.leading_lines if first else (),
+            trailing_whitespace=line.trailing_whitespace if last else cst.TrailingWhitespace(),
+        )
 
 
 def replace_returns(body: Sequence[Stmt], rewrite: Rewrite) -> tuple[Stmt, ...]:
