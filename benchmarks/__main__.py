@@ -75,6 +75,8 @@ def main(
     steady_memory()
     slow = [which for which, wanted in ((COMPILED, compile), (CPP, cpp)) if wanted]
     console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, 160)  # no column is cut off in a file
     rows: list[Row] = []
     for one in [name] if name else BENCHMARKS:
         found = list(BENCHMARKS[one](quick, part, slow))

@@ -74,9 +74,10 @@ def peers(name: str, with_grad: bool, slow: Collection[str] = ()) -> Mapping[str
     return ways
 
 
-@functools.cache
 def compiled_plain(plain: Way) -> Way:
-    """torch.compile of the plain function, anew for each size."""
+    """torch.compile of the plain function, anew for each size: after eight sizes and modes of one
+    function it would run as it is."""
+    torch._dynamo.reset()
     made: Way = torch.compile(plain, dynamic=False)
     return made
 
@@ -86,8 +87,9 @@ def cpp_swish() -> Way:
     """Swish as a C++ Function. Needs a C++ compiler and ninja."""
     from torch.utils.cpp_extension import load_inline
 
-    load_inline("s2s_benchmarks_cpp", CPP_SWISH, is_python_module=False)
-    made: Way = torch.ops.s2s_benchmarks_cpp.swish
+    flags = ["-O3"]
+    load_inline("s2s_benchmarks_cpp", CPP_SWISH, extra_cflags=flags, is_python_module=False)
+    made: Way = torch.ops.s2s_benchmarks_cpp.swish.default
     return made
 
 
