@@ -93,7 +93,8 @@ def _made(source: Source, taken: set[str]) -> tuple[_Made, str]:
     # s2s makes another class for a number where it took a tensor for granted; this one takes both
     rule = retyped(rule, dict.fromkeys(maybe_numbers(rule), ""))
     pair = pipeline.lift(rule)
-    final = pipeline.stages(pair, "eager")[-1].pair
+    done = {stage.name: stage.pair for stage in pipeline.stages(pair, "eager")}
+    final = done["save_if_needed"]  # the next one, in_place, writes formulas as nobody reads them
     name = camel(pair.name)
     clashes = {n for n in taken if n.startswith(name)}
     emitted = pipeline.printed(replace(final, taken=final.taken | clashes), "eager")
