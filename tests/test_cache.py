@@ -262,9 +262,9 @@ def test_tracebacks_show_the_text(folder: Path, tmp_path: Path) -> None:
             slope(module.seven)
         except AttributeError as error:
             rows = traceback.extract_tb(error.__traceback__)
-            shown.append([(r.filename, r.lineno, r.line) for r in rows if "<s2s" in r.filename])
+            shown.append([(r.lineno, r.line) for r in rows if "<s2s" in r.filename])
     assert shown[0] == shown[1]
-    assert shown[0][-1][2] == "return ctx.FACTOR * g * s.no"
+    assert shown[0][-1][1] == "return ctx.FACTOR * g * s.no"
 
 
 # --- never out of date ----------------------------------------------------------------------------
