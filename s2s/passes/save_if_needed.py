@@ -12,7 +12,7 @@ So a layer whose weights are frozen keeps no activations for them.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import libcst as cst
 
@@ -78,8 +78,15 @@ def save_if_needed(pair: Pair) -> Pair:
     names = [s.name for s in saved]
     texts = {s.name: s.value for s in saved if s.name in some and s.value}
     forward = handed_over(_under_conditions(pair, some), names, names, texts)
-    backward = tuple(_redone_if(pair, s, redone, some) for s in pair.backward)
-    return replace(pair, saved=saved, forward=forward, backward=backward)
+    backward: list[Stmt] = []
+    missing = set(some)  # what may not be there
+    for statement in pair.backward:
+        wanted = redone.get(statement.tree)
+        if wanted and _read_first(statement) & missing:
+            missing |= set(writes(statement.tree))
+            statement = _redone_if(pair, statement, wanted)
+        backward.append(statement)
+    return replace(pair, saved=saved, forward=forward, backward=tuple(backward))
 
 
 def asked_for(saved: Saved) -> tuple[int, ...]:
@@ -158,14 +165,9 @@ def _is_redone(pair: Pair, statement: Stmt) -> bool:
     return not statement.line and isinstance(tree, ast.If) and ast.unparse(tree.test) == test
 
 
-def _redone_if(
-    pair: Pair, statement: Stmt, redone: Mapping[ast.stmt, _Slots], some: Collection[str]
-) -> Stmt:
+def _redone_if(pair: Pair, statement: Stmt, wanted: _Slots) -> Stmt:
     """What second derivatives make again, only where that has been kept which it starts from."""
     node = statement.node
-    wanted = redone.get(statement.tree)
-    if not wanted or not _read_first(statement) & set(some):
-        return statement
     assert isinstance(node, cst.If)
     test = _test(wanted)
     test = f"({test})" if len(wanted) > 1 else test
