@@ -249,10 +249,14 @@ def may_share(value: ast.expr) -> set[str]:
         return {value.id}
     if isinstance(value, (ast.BinOp, ast.Compare, ast.Constant, ast.UnaryOp)):
         return set()
+    if isinstance(value, ast.IfExp):
+        return may_share(value.body) | may_share(value.orelse)
     if isinstance(value, ast.Call):
         func = value.func
         name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
         known = isinstance(func, ast.Attribute) and name not in SHARING and name[:1] != "_"
+        if isinstance(func, ast.Attribute) and name in ("add_", "sub_", "mul_", "div_"):
+            return may_share(func.value)
         if known and not name.endswith("_"):
             return set()
         return set(reads(value))

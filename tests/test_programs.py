@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # these gradient
 Function = Callable[..., Any]
 # seeds of programs that once came out different
 FOUND = [110, 163, 195, 196, 10016, 10025, 10051, 10067, 10136, 10143, 10161, 10224]
-FOUND += [30105, 40097, 214]
+FOUND += [30105, 40097, 214, 940, 1106, 1456]
 CALLS = [(1, True, True, True), (2, False, True, False), (3, True, False, True)]
 
 

@@ -12,6 +12,7 @@ from ..effects import aliases
 from ..infer import infer, is_tensor_tuple, types_after
 from ..ir import Emitted, Pair, Saved, Stmt, replace
 from ..names import fresh, of_kind, walk, writes
+from ..passes.recompute_intermediates import inputs_or_none
 from ..passes.redoing import perhaps_outputs
 from ..source import bindings
 from ..syntax import (
@@ -267,7 +268,7 @@ def _views_of_outputs(pair: Pair) -> dict[str, list[str]]:
     itself."""
     outputs = [o.name for o in pair.outputs if o.name]
     shared = aliases(s.tree for s in pair.forward)
-    copied = _names_of_inputs(pair)
+    copied = inputs_or_none(pair)
     found: dict[str, list[str]] = {}
     for s in pair.saved:
         near = [name for name in outputs if name in shared.get(s.name, ())]
@@ -285,18 +286,6 @@ def _unlinked(value: str, outputs: Sequence[str]) -> str:
         return f"{value}.detach()"
     same = " or ".join(f"{value} is {name}" for name in outputs)
     return f"{value} if {same} else {value}.detach()"
-
-
-def _names_of_inputs(pair: Pair) -> frozenset[str]:
-    """``kept = x`` where neither is bound again: the input itself, which the graph knows."""
-    bound = [name for s in pair.forward for name in writes(s.tree)]
-    found = set()
-    for tree in (s.tree for s in pair.forward):
-        if isinstance(tree, ast.Assign) and isinstance(tree.value, ast.Name):
-            names = [t.id for t in tree.targets if isinstance(t, ast.Name)]
-            if tree.value.id in pair.arguments and tree.value.id not in bound:
-                found |= {name for name in names if bound.count(name) == 1}
-    return frozenset(found)
 
 
 def input_aliases(pair: Pair) -> dict[str, str]:

@@ -9,6 +9,7 @@ are, and in forward alone: autograd may need these values where backward is diff
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Sequence
 
 import libcst as cst
@@ -69,10 +70,11 @@ class _Facts:
         self.found: Bindings = bindings(pair.source.tree)
         self.tensors = {n for n, type_ in self.types.items() if type_ in ("Tensor", "IntTensor")}
         bound = [n for s in pair.forward for n in writes(s.tree)]
+        count = Counter([*bound, *pair.arguments])
         self.values: dict[str, ast.expr] = {}  # of names that have one meaning
         for tree in (s.tree for s in pair.forward):
             if isinstance(tree, ast.Assign) and isinstance(tree.targets[0], ast.Name):
-                if len(tree.targets) == bound.count(tree.targets[0].id) == 1:
+                if len(tree.targets) == count[tree.targets[0].id] == 1:
                     self.values[tree.targets[0].id] = tree.value
         self.tensors -= {n for n in bound if n not in self.values}
 

@@ -39,7 +39,12 @@ from .redoing import (
 )
 from .save_sizes import may_be_none
 
-__all__ = ["recompute_always", "recompute_intermediates", "second_derivative_starts"]
+__all__ = [
+    "inputs_or_none",
+    "recompute_always",
+    "recompute_intermediates",
+    "second_derivative_starts",
+]
 
 COMMENT = "# a second derivative: make these functions of the inputs again"
 
@@ -118,7 +123,7 @@ def _intermediates(pair: Pair, plain_too: bool) -> list[Saved]:
     """Saved values that forward computes and does not return."""
     bound = {n for s in pair.forward for n in writes(s.tree)}
     outputs = {o.name for o in pair.outputs}
-    given = set() if plain_too else _inputs_or_none(pair)
+    given = set() if plain_too else inputs_or_none(pair)
     return [
         s
         for s in pair.saved
@@ -131,7 +136,7 @@ def _intermediates(pair: Pair, plain_too: bool) -> list[Saved]:
     ]
 
 
-def _inputs_or_none(pair: Pair) -> set[str]:
+def inputs_or_none(pair: Pair) -> set[str]:
     """``kept = x if c else None``: the input itself, which autograd reconnects."""
     inputs = set(pair.arguments) - rebound(pair)
     found: dict[str, list[ast.stmt]] = {}
