@@ -1,14 +1,16 @@
 """Timing side by side, on machines where nothing holds still.
 
-Every contender runs one short block in every round, in an order that rotates, so that what slows
-the machine down meets all of them alike. Counted is the time that the processor worked for this
-process, not what it gave to others. What matters is the ratio to a named baseline.
+Every contender runs one short block in every round, in another order each time, so that what slows
+the machine down, and what the one before leaves in caches, meets all of them alike. Counted is the
+time that the processor worked for this process, not what it gave to others. What matters is the
+ratio to a named baseline.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -68,9 +70,9 @@ def interleaved(
     counts = {name: _calls_in(call, effort.block) for name, call in contenders.items()}
     names = list(contenders)
     seconds: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(effort.rounds):
-        start = turn % len(names)
-        for name in names[start:] + names[:start]:
+    orders = random.Random(0)
+    for _ in range(effort.rounds):
+        for name in orders.sample(names, len(names)):
             seconds[name].append(_block(contenders[name], counts[name]))
     base = seconds[baseline]
     return tuple(
