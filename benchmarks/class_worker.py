@@ -281,6 +281,8 @@ def main(arguments: Sequence[str]) -> None:
     folder, package, results = Path(arguments[0]), arguments[1], Path(arguments[2])
     only = set(arguments[3:])
     torch.set_num_threads(1)
+    # memory that a class leaves as it found it is filled alike, and is no difference
+    torch.use_deterministic_algorithms(True, warn_only=True)
     _alone()
     here = folder / package
     sys.path.insert(0, str(here))
