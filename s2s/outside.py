@@ -6,19 +6,23 @@ what its helpers read, in other functions and other files, is found in the code 
 
 from __future__ import annotations
 
+import builtins
 import dis
 import functools
 import inspect
 import sys
 import types
+import weakref
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
-__all__ = ["read_from", "read_from_owner", "tensors_in", "trains"]
+__all__ = ["is_harmless", "read_from", "read_from_owner", "tensors_in", "trains"]
 
+_harmless: weakref.WeakSet[types.FunctionType] = weakref.WeakSet()
 Chain = tuple[str, tuple[str, ...]]  # a name, and the attributes that are read from it
 
 _LIBRARIES = {*sys.stdlib_module_names, "torch", "numpy", "s2s"}
@@ -38,6 +42,13 @@ def trains(value: object) -> bool:
     if isinstance(value, torch.nn.Module):
         return any(p.requires_grad for p in value.parameters())
     return isinstance(value, Tensor) and value.requires_grad
+
+
+def is_harmless(value: object) -> bool:
+    """Is it at a glance a constant, or a helper that is known to read nothing but libraries?"""
+    if type(value) is Tensor:
+        return not value.requires_grad and forward_ad._current_level < 0
+    return type(value) is types.FunctionType and value in _harmless
 
 
 def read_from(
@@ -96,11 +107,18 @@ def _read_by(
     if id(function) in seen or not _is_users(function):
         return
     seen.add(id(function))
+    if owner is None and function in _harmless:
+        return
     if (ours := vars(function).get("__s2s_outside__")) is not None:  # a decorated function
         yield from ours(seen)
         return
     scope: dict[str, object] = dict(zip(function.__code__.co_freevars, _contents(function)))
-    for name, path in _chains(function.__code__):
+    chains = _chains(function.__code__)
+    names = {name for name, _ in chains if name}
+    if owner is None and all(_is_library(function.__globals__.get(n), n) for n in names):
+        _harmless.add(function)
+        return
+    for name, path in chains:
         if name == "":
             if owner is None or not path:
                 continue
@@ -135,7 +153,7 @@ def _steps(name: str, value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, 
             if step in _NO_GRADIENT:
                 return
             break
-        if isinstance(value, types.ModuleType) and not _is_users_module(value):
+        if _is_library(value):
             return
         kind = inspect.getattr_static(type(value), step, None)
         if isinstance(kind, property):
@@ -150,8 +168,11 @@ def _steps(name: str, value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, 
     yield name, value
 
 
-def _is_users_module(module: types.ModuleType) -> bool:
-    return module.__name__.split(".")[0] not in _LIBRARIES
+def _is_library(value: object, name: str = "") -> bool:
+    """Is it a module of the libraries, or a builtin of that name?"""
+    if value is None:
+        return hasattr(builtins, name)
+    return isinstance(value, types.ModuleType) and value.__name__.split(".")[0] in _LIBRARIES
 
 
 @functools.lru_cache(maxsize=1024)

@@ -532,14 +532,18 @@ class Constants(types.ModuleType):
     def refuse_trainable(self, *values: Any) -> None:
         """Tensors from outside the function are constants: one that requires grad is refused."""
         compiled: Compiled = self.__dict__["_compiled"]
-        for (name, paths), value in zip(compiled.interface.watched, values):
-            for path in paths:
-                if torch.compiler.is_dynamo_compiling():
+        watched = compiled.interface.watched
+        if torch.compiler.is_dynamo_compiling():
+            for (name, paths), value in zip(watched, values):
+                for path in paths:
                     _refuse_in_graph(compiled, name, path, value)
-                else:
+            if why := self.__dict__["why_trainable"]():
+                raise RuntimeError(why)
+            return
+        for (name, paths), value in zip(watched, values):
+            if not outside.is_harmless(value):
+                for path in paths:
                     _refuse_trainable(compiled, name, path, value)
-        if torch.compiler.is_dynamo_compiling() and (why := self.__dict__["why_trainable"]()):
-            raise RuntimeError(why)
 
 
 @untraced
