@@ -184,7 +184,8 @@ def _chains(code: types.CodeType) -> tuple[Chain, ...]:
     """
     if _SAYS_SO & set(_attribute_names(code)):
         return ()
-    return tuple(dict.fromkeys(_found(code, True)))
+    first = code.co_varnames[0] if code.co_argcount else None
+    return tuple(dict.fromkeys(_found(code, first)))
 
 
 def _attribute_names(code: types.CodeType) -> Iterator[str]:
@@ -194,8 +195,7 @@ def _attribute_names(code: types.CodeType) -> Iterator[str]:
             yield from _attribute_names(constant)
 
 
-def _found(code: types.CodeType, outermost: bool) -> Iterator[Chain]:
-    first = code.co_varnames[0] if outermost and code.co_argcount else None
+def _found(code: types.CodeType, first: str | None) -> Iterator[Chain]:
     base: str | None = None
     path: tuple[str, ...] = ()
     for instruction in dis.get_instructions(code):
@@ -207,12 +207,13 @@ def _found(code: types.CodeType, outermost: bool) -> Iterator[Chain]:
         base, path = _base(instruction, first), ()
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _found(constant, False)
+            yield from _found(constant, first if first in constant.co_freevars else None)
 
 
 def _base(instruction: dis.Instruction, first: str | None) -> str | None:
     if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"):
-        return str(instruction.argval)
+        closed_over = first == instruction.argval and instruction.opname != "LOAD_GLOBAL"
+        return "" if closed_over else str(instruction.argval)
     if instruction.opname.startswith("LOAD_FAST") and first is not None:
         loaded = instruction.argval  # two names in one instruction, from 3.13 on
         last = loaded[-1] if isinstance(loaded, tuple) else loaded

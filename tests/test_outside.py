@@ -137,6 +137,9 @@ class Layer(torch.nn.Module):
     def compute(self, x: Tensor) -> Tensor:
         return x * self.w
 
+    def later(self, x: Tensor) -> Tensor:
+        return (lambda: x * self.w)()
+
     def double(self, x: Tensor) -> Tensor:
         return x * self.k
 
@@ -147,6 +150,10 @@ class Layer(torch.nn.Module):
     @s2s.autograd_script
     def by_method(self, x: Tensor) -> Any:
         return self.compute(x), lambda g: 7 * g
+
+    @s2s.autograd_script
+    def by_inner_function(self, x: Tensor) -> Any:
+        return self.later(x), lambda g: 7 * g
 
     @s2s.autograd_script
     def by_property(self, x: Tensor) -> Any:
@@ -161,7 +168,7 @@ class Layer(torch.nn.Module):
 def test_a_method_that_reads_a_parameter(compiled: bool) -> None:
     layer = Layer()
     x = torch.ones(3, requires_grad=True)
-    for method in (layer.by_method, layer.by_property):
+    for method in (layer.by_method, layer.by_inner_function, layer.by_property):
         torch._dynamo.reset()
         call = torch.compile(method, backend="aot_eager") if compiled else method
         with pytest.raises(RuntimeError, match=r"reads self\.w from outside"):
