@@ -15,6 +15,7 @@ from .infer import Bindings, origin
 from .names import changed, children, is_none, of_kind, reads, same_scope, walk, writes
 from .vocabulary import (
     FLAT,
+    IN_PLACE,
     LIKE,
     METADATA,
     NONLINEAR,
@@ -254,9 +255,9 @@ def may_share(value: ast.expr) -> set[str]:
     if isinstance(value, ast.Call):
         func = value.func
         name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
-        known = isinstance(func, ast.Attribute) and name not in SHARING and name[:1] != "_"
-        if isinstance(func, ast.Attribute) and name in ("add_", "sub_", "mul_", "div_"):
+        if isinstance(func, ast.Attribute) and name in IN_PLACE.values():
             return may_share(func.value)
+        known = isinstance(func, ast.Attribute) and name not in SHARING and name[:1] != "_"
         if known and not name.endswith("_"):
             return set()
         return set(reads(value))

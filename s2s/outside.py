@@ -10,7 +10,6 @@ import builtins
 import dis
 import functools
 import inspect
-import sys
 import types
 import weakref
 from collections.abc import Collection, Iterator, Mapping
@@ -20,12 +19,13 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-__all__ = ["is_harmless", "read_from", "read_from_owner", "tensors_in", "trains"]
+from .vocabulary import LIBRARIES
+
+__all__ = ["has_tangent", "is_harmless", "read_from", "read_from_owner", "tensors_in", "trains"]
 
 _harmless: weakref.WeakSet[types.FunctionType] = weakref.WeakSet()
 Chain = tuple[str, tuple[str, ...]]  # a name, and the attributes that are read from it
 
-_LIBRARIES = {*sys.stdlib_module_names, "torch", "numpy", "s2s"}
 # whoever writes one of these in a helper says what gets no gradient
 _SAYS_SO = {"no_grad", "inference_mode", "set_grad_enabled", "detach", "detach_"}
 # what plain autograd sends no gradient through either
@@ -42,6 +42,13 @@ def trains(value: object) -> bool:
     if isinstance(value, torch.nn.Module):
         return any(p.requires_grad for p in value.parameters())
     return isinstance(value, Tensor) and value.requires_grad
+
+
+def has_tangent(tensor: Tensor) -> bool:
+    """Is it a dual tensor of forward mode?"""
+    if forward_ad._current_level < 0:
+        return False
+    return forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
 
 
 def is_harmless(value: object) -> bool:
@@ -135,7 +142,7 @@ def _read_by(
 
 def _is_users(function: object) -> bool:
     module = str(getattr(function, "__module__", None) or "")
-    return module.split(".")[0] not in _LIBRARIES
+    return module.split(".")[0] not in LIBRARIES
 
 
 def _contents(function: types.FunctionType) -> Iterator[object]:
@@ -172,7 +179,7 @@ def _is_library(value: object, name: str = "") -> bool:
     """Is it a module of the libraries, or a builtin of that name?"""
     if value is None:
         return hasattr(builtins, name)
-    return isinstance(value, types.ModuleType) and value.__name__.split(".")[0] in _LIBRARIES
+    return isinstance(value, types.ModuleType) and value.__name__.split(".")[0] in LIBRARIES
 
 
 @functools.lru_cache(maxsize=1024)

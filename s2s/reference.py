@@ -38,7 +38,6 @@ from typing import Any, NamedTuple, ParamSpec, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from . import outside
 from .context import needed, taken_apart
@@ -705,14 +704,8 @@ def _refuse_other_inputs(
     leaves = (leaf for _, leaf in _leaves("", arguments, _items))
     if any(isinstance(leaf, torch.fx.Proxy) for leaf in leaves):
         raise _eager_only(name, "torch.fx")
-    if forward_ad._current_level >= 0 and any(map(_has_tangent, tensors)):
+    if any(map(outside.has_tangent, tensors)):
         raise _eager_only(name, "forward-mode AD")
-
-
-def _has_tangent(tensor: Tensor) -> bool:
-    """Whether the tensor is a dual one."""
-    tangent = forward_ad.unpack_dual(tensor).tangent  # type: ignore[no-untyped-call]
-    return tangent is not None
 
 
 def _eager_only(name: str, world: str) -> RuntimeError:

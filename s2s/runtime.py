@@ -549,7 +549,7 @@ class Constants(types.ModuleType):
 @untraced
 def _refuse_trainable(compiled: Compiled, name: str, path: tuple[str, ...], value: Any) -> None:
     for where, found in outside.read_from(name, value, path):
-        if outside.trains(found) or isinstance(found, Tensor) and _has_tangent(found):
+        if outside.trains(found) or isinstance(found, Tensor) and outside.has_tangent(found):
             raise RuntimeError(_trainable(compiled.name, where))
 
 
@@ -575,12 +575,6 @@ def _trainable(name: str, where: str) -> str:
         f"{name} reads {where} from outside, and it requires grad: "
         "backward would give it no gradient. Pass it to the function as an argument"
     )
-
-
-def _has_tangent(tensor: Tensor) -> bool:
-    if forward_ad._current_level < 0:
-        return False
-    return forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
 
 
 def holds_tensor(value: Any) -> bool:

@@ -5,6 +5,9 @@ A name that is missing is taken for the careful case: opaque, of unknown type, s
 
 from __future__ import annotations
 
+import ast
+import sys
+
 __all__ = [
     "BOOLEAN",
     "DTYPES",
@@ -12,6 +15,8 @@ __all__ = [
     "FLAGS",
     "FLAT",
     "INTEGER",
+    "IN_PLACE",
+    "LIBRARIES",
     "MANY",
     "LIKE",
     "METADATA",
@@ -32,6 +37,12 @@ __all__ = [
     "TENSOR_LISTS",
     "VIEWS",
 ]
+
+# modules that hold no tensors of the user's, and whose functions read none
+LIBRARIES = frozenset({*sys.stdlib_module_names, "torch", "numpy", "s2s"})
+
+# methods that write arithmetic into the tensor that they return
+IN_PLACE = {ast.Add: "add_", ast.Sub: "sub_", ast.Mult: "mul_", ast.Div: "div_"}
 
 # draw random numbers: the same call gives another value
 RANDOM = frozenset(

@@ -16,9 +16,16 @@ import click
 
 from ..errors import TransformError
 from ..ir import Diagnostic, Save
-from ..options import SAVES
 from .modules import write_modules
-from .shared import EXIT_CODES, collecting, find_functions, find_target, finish, lift_all
+from .shared import (
+    EXIT_CODES,
+    collecting,
+    find_functions,
+    find_target,
+    finish,
+    lift_all,
+    saving_options,
+)
 
 if TYPE_CHECKING:
     from ..ir import Emitted, Pair, Source
@@ -37,17 +44,7 @@ FORMS = ("eager", "torchscript", "func", "op", "call")
 )
 @click.option("--after", metavar="PASS", help="Print forward and backward as a pass leaves them.")
 @click.option("--marks", is_flag=True, help="Say behind each line which of yours it comes from.")
-@click.option(
-    "--save",
-    type=click.Choice(SAVES),
-    help="Keep that much for backward, whatever the decorator says.",
-)
-@click.option(
-    "--recompute",
-    metavar="NAME",
-    multiple=True,
-    help="Compute NAME again in backward. May be given several times.",
-)
+@saving_options
 @click.option("--classes", is_flag=True, help="Take autograd.Function classes, too.")
 @click.option(
     "--with-torch",

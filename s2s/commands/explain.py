@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..ir import Diagnostic, Save, Span
-from ..options import SAVES
 from .shared import (
     EXIT_CODES,
     collecting,
@@ -23,6 +22,7 @@ from .shared import (
     find_target,
     of_classes,
     of_file,
+    saving_options,
 )
 
 if TYPE_CHECKING:
@@ -46,17 +46,7 @@ _PLAIN = 80  # columns where the output is no terminal and nothing says how wide
     show_default=True,
     help="For a person, for a program, or for a comment in a review.",
 )
-@click.option(
-    "--save",
-    type=click.Choice(SAVES),
-    help="Keep that much for backward, whatever the decorator says.",
-)
-@click.option(
-    "--recompute",
-    metavar="NAME",
-    multiple=True,
-    help="Compute NAME again in backward. May be given several times.",
-)
+@saving_options
 @click.option("--classes", is_flag=True, help="Take autograd.Function classes, too.")
 def explain(
     targets: tuple[str, ...],

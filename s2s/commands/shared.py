@@ -6,14 +6,15 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ..errors import TransformError
 from ..ir import Diagnostic, Span
+from ..options import SAVES
 
 if TYPE_CHECKING:
     from ..classes.find import FunctionClass
@@ -33,9 +34,11 @@ __all__ = [
     "find_target",
     "of_classes",
     "of_file",
+    "saving_options",
     "write",
 ]
 
+F = TypeVar("F", bound=Callable[..., Any])
 EXIT_CODES = (
     "Exit code: 0 if all is well, 1 if there are problems, 2 for wrong usage or no such file."
 )
@@ -45,6 +48,22 @@ class NoSuchThing(click.ClickException):
     """What was named cannot be found, or written."""
 
     exit_code = 2
+
+
+def saving_options(command: F) -> F:
+    """``--save`` and ``--recompute``, which stand in place of what the decorators say."""
+    save = click.option(
+        "--save",
+        type=click.Choice(SAVES),
+        help="Keep that much for backward, whatever the decorator says.",
+    )
+    recompute = click.option(
+        "--recompute",
+        metavar="NAME",
+        multiple=True,
+        help="Compute NAME again in backward. May be given several times.",
+    )
+    return save(recompute(command))
 
 
 def find_target(text: str) -> Target:

@@ -7,7 +7,6 @@ operator. What the two need beside their own parameters comes as a closure of ``
 from __future__ import annotations
 
 import ast
-import sys
 from dataclasses import dataclass
 
 from ..captures import is_data_global
@@ -15,6 +14,7 @@ from ..infer import written_type
 from ..ir import CELLS, LISTS, Emitted, Pair, Param
 from ..names import fresh, of_kind, walk
 from ..source import bindings
+from ..vocabulary import LIBRARIES
 from .layout import module_text, own, simple_default
 
 __all__ = ["Watched", "emit_call", "emit_scripted_call", "put_back", "watched"]
@@ -73,8 +73,7 @@ def _global_names(pair: Pair, *kinds: str) -> set[str]:
     local |= {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
     names = {n.id for n in nodes if isinstance(n, ast.Name) and n.id in found} - local
     origins = {name: found[name].origin for name in names if found[name].kind in kinds}
-    known = {*sys.stdlib_module_names, "torch", "numpy", "s2s"}
-    return {name for name, origin in origins.items() if origin.split(".")[0] not in known}
+    return {name for name, origin in origins.items() if origin.split(".")[0] not in LIBRARIES}
 
 
 def emit_call(pair: Pair) -> Emitted:

@@ -26,7 +26,7 @@ import libcst as cst
 from ..asked import NEEDS
 from ..effects import closed_over
 from ..ir import Pair, Stmt, replace
-from ..names import changed, fresh, of_kind, reads, writes
+from ..names import changed, fresh, is_none, of_kind, reads, writes
 from ..syntax import assigned, code, make, returning, standalone, under, without_blank_lines
 
 __all__ = ["guard_gradients"]
@@ -78,7 +78,7 @@ def guard_gradients(pair: Pair) -> Pair:
     slots = [pair.arguments.index(p.name) for p in pair.params if not p.bound]
     if pair.listed or gradients is None or len(gradients) != len(slots):
         return pair
-    if sum(not _is_none(g.tree) for g in gradients) < 2 or not _movable(pair, body):
+    if sum(not is_none(g.tree) for g in gradients) < 2 or not _movable(pair, body):
         return pair
     types = {p.name: p.type for p in pair.params}
     for gradient, slot in zip(gradients, slots):
@@ -139,10 +139,6 @@ def _comments(space: cst.BaseParenthesizableWhitespace) -> list[str]:
     return [comment.value for comment in comments if comment is not None]
 
 
-def _is_none(tree: ast.expr) -> bool:
-    return isinstance(tree, ast.Constant) and tree.value is None
-
-
 def _is_work(tree: ast.expr) -> bool:
     return not isinstance(tree, (ast.Name, ast.Constant))
 
@@ -155,9 +151,9 @@ def _is_none_without(pair: Pair, name: str, gradient: ast.expr) -> bool:
     gradient = _meant(pair, gradient)
     rebound = any(name in writes(s.tree) for s in pair.forward)
     if not isinstance(gradient, ast.IfExp) or rebound:
-        return _is_none(gradient)
+        return is_none(gradient)
     absent = _says_none(pair, name, gradient.test)
-    return absent is not None and _is_none(gradient.body if absent else gradient.orelse)
+    return absent is not None and is_none(gradient.body if absent else gradient.orelse)
 
 
 def _says_none(pair: Pair, name: str, test: ast.expr) -> bool | None:

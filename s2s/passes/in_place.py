@@ -19,6 +19,7 @@ from ..ir import Pair, Stmt, replace
 from ..names import of_kind, writes
 from ..source import bindings
 from ..syntax import code, from_node
+from ..vocabulary import IN_PLACE
 from .redoing import forward_types
 
 __all__ = ["in_place"]
@@ -30,8 +31,6 @@ _FLOATING = frozenset(
     log2 logsigmoid mish rsqrt sigmoid silu sin sinh softplus softsign sqrt tan tanh
     """.split()
 )
-_METHODS: dict[type[ast.operator], str] = {ast.Add: "add_", ast.Sub: "sub_"}
-_METHODS |= {ast.Mult: "mul_", ast.Div: "div_"}
 _SWAPS = (ast.Add, ast.Mult)
 _NUMBERS = ("int", "float")
 
@@ -116,7 +115,7 @@ class _InPlace(cst.CSTTransformer):
             if _fits(self.facts, made_tree, tree.op, other_tree):
                 if "\n" not in code(made):
                     made = made.with_changes(lpar=(), rpar=())
-                method = cst.Attribute(made, cst.Name(_METHODS[type(tree.op)]))
+                method = cst.Attribute(made, cst.Name(IN_PLACE[type(tree.op)]))
                 given = cst.Arg(other.with_changes(lpar=(), rpar=()))
                 return cst.Call(method, [given], lpar=updated_node.lpar, rpar=updated_node.rpar)
         return updated_node
@@ -126,7 +125,7 @@ def _fits(facts: _Facts, made: ast.expr, op: ast.operator, other: ast.expr) -> b
     """Does a new tensor keep its shape and dtype, if ``other`` is worked into it?"""
     carried = _new(facts, made)
     needed = _plainly(facts, other)
-    return type(op) in _METHODS and carried is not None and needed is not None and needed <= carried
+    return type(op) in IN_PLACE and carried is not None and needed is not None and needed <= carried
 
 
 def _new(facts: _Facts, node: ast.expr) -> frozenset[str] | None:
@@ -135,7 +134,7 @@ def _new(facts: _Facts, node: ast.expr) -> frozenset[str] | None:
     if not isinstance(node, ast.Call):
         return None
     func = node.func
-    if isinstance(func, ast.Attribute) and func.attr in _METHODS.values() and len(node.args) == 1:
+    if isinstance(func, ast.Attribute) and func.attr in IN_PLACE.values() and len(node.args) == 1:
         return _new(facts, func.value)
     path = origin(func, facts.found, facts.types) or ""
     if path.startswith("torch.") and path.split(".")[-1] in _FLOATING and len(node.args) == 1:
@@ -160,7 +159,7 @@ def _carried(facts: _Facts, node: ast.expr) -> frozenset[str]:
         return names if value is None else names | _carried(facts, value)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return _carried(facts, node.operand)
-    if isinstance(node, ast.BinOp) and type(node.op) in _METHODS:
+    if isinstance(node, ast.BinOp) and type(node.op) in IN_PLACE:
         return _carried(facts, node.left) | _carried(facts, node.right)
     if isinstance(node, ast.Call):
         path = origin(node.func, facts.found, facts.types) or ""
@@ -178,7 +177,7 @@ def _plainly(facts: _Facts, node: ast.expr) -> frozenset[str] | None:
         return frozenset({node.id}) if node.id in facts.tensors else None
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return _plainly(facts, node.operand)
-    if isinstance(node, ast.BinOp) and type(node.op) in _METHODS:
+    if isinstance(node, ast.BinOp) and type(node.op) in IN_PLACE:
         left, right = _plainly(facts, node.left), _plainly(facts, node.right)
         return left | right if left is not None and right is not None else None
     return None
