@@ -47,12 +47,12 @@ LISTS = ("List[Tensor]", "List[Optional[Tensor]]")
 CELLS = (
     "is_dynamo_compiling",
     "compiler",
+    "is_fx_tracing",
     "is_tracing",
     "is_grad_enabled",
     "transforms_active",
     "autocast_active",
     "forward_ad",
-    "fx",
     "Tensor",
     "s2s",
     "run",
@@ -277,7 +277,10 @@ class _Called:
     @property
     def listed(self) -> str | None:
         """The parameter that holds any number of tensors: ``*ts``, or a list of them."""
-        return next((p.name for p in self.params if p.type in LISTS), None)
+        for param in self.params:  # Dynamo, which reads this, knew `next` of a default late
+            if param.type in LISTS:
+                return param.name
+        return None
 
     def params_of(self, type_: str) -> tuple[int, ...]:
         """The positions among ``arguments`` of the parameters of a type."""

@@ -17,7 +17,7 @@ from torch._functorch.autograd_function import (
 )
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
-from torch.fx import _symbolic_trace
+from torch.autograd.function import _SingleLevelFunction
 
 from . import inductor, load, operator, outside, scripted
 from .casting import without_autocast
@@ -26,6 +26,7 @@ from .dynamo import constant_for_dynamo, untraced
 from .errors import TransformError
 from .ir import CELLS, Emitted, Pair, Rule
 from .prepare import Prepared
+from .private import is_fx_tracing
 
 __all__ = ["Compiled"]
 
@@ -194,7 +195,7 @@ class Compiled:
             return self.below(*args)
         if not self._extra("func"):
             with enable_single_level_autograd_function():
-                return _single_level(self.LevelFunc)(*args)
+                return self.level_func_apply(*args)
         inner = [torch._C._functorch.get_unwrapped(t) for t in args if _is_wrapped(t)]
         vmap = torch._C._functorch.TransformType.Vmap
         stack = torch._C._functorch.get_interpreter_stack() or ()
@@ -206,7 +207,13 @@ class Compiled:
                 "the function itself, outside torch.compile"
             )
         with enable_single_level_autograd_function():
-            return self.apply(*args)
+            return self.level_apply(*args)
+
+    @functools.cached_property
+    def level_apply(self) -> _Apply:
+        """``apply`` where one of functorch's levels is all that there is."""
+        cls = self._running if self.cast is None else _under_autocast(self._running)
+        return self._stripped(_at_one_level(cls), self._extra("eager"))
 
     def below(self, *args: Any) -> Any:
         """The operator again, for the layers under autograd."""
@@ -215,17 +222,14 @@ class Compiled:
         return tuple(out) if isinstance(out, list) else out
 
     @functools.cached_property
-    def LevelFunc(self) -> type[torch.autograd.Function]:
+    def level_func_apply(self) -> _Apply:
         """The func form with the operator as its forward: the levels below see their own rule."""
 
         def forward(*args: Any) -> Any:
             with torch.enable_grad():  # off here for this level; the ones below have their own
                 return self.below(*args)
 
-        made: type[torch.autograd.Function] = type(
-            self.Func.__name__, (self.Func,), {"forward": staticmethod(forward)}
-        )
-        return made
+        return _at_one_level(self.Func, forward=forward)
 
     def recorded(self, *args: Any) -> Any:
         """The operator in a graph that someone may differentiate, or be differentiating."""
@@ -234,7 +238,7 @@ class Compiled:
                 f"{self.name}: what it draws at random, or computes in a way that cannot be "
                 "seen, is lost in a recorded graph. Record it with inputs that need no gradient"
             )
-        return _single_level(self.LevelFunc)(*args)
+        return self.level_func_apply(*args)
 
     def batched(
         self, args: Sequence[Any], dims: tuple[int | None, ...], size: int, randomness: str
@@ -285,7 +289,7 @@ class Compiled:
             "transforms_active": _transforms_active,
             "autocast_active": torch._C._is_any_autocast_enabled,
             "forward_ad": forward_ad,
-            "fx": _symbolic_trace,
+            "is_fx_tracing": is_fx_tracing,
             "Tensor": Tensor,
             "s2s": self.module,
             "run": run,
@@ -399,6 +403,15 @@ def _quiet(value: Any) -> Any:
 def _single_level(cls: type[torch.autograd.Function]) -> _Apply:
     """``apply`` of the base class: one autograd node, without functorch's unwrapping."""
     apply: _Apply = super(torch.autograd.Function, cls).apply  # type: ignore[misc]
+    return apply
+
+
+def _at_one_level(cls: type[torch.autograd.Function], **instead: Callable[..., Any]) -> _Apply:
+    """One node for one of functorch's levels, as functorch makes it: from PyTorch 2.14 on, what
+    ``_single_level`` gives goes through all levels where there are any."""
+    methods = ("forward", "setup_context", "backward", "jvp")
+    body = {name: staticmethod(instead.get(name, getattr(cls, name))) for name in methods}
+    apply: _Apply = type(cls.__name__, (_SingleLevelFunction,), body).apply  # type: ignore[attr-defined]
     return apply
 
 
@@ -618,7 +631,7 @@ def _recorded() -> bool:
     transforms = _transforms()
     if _Transform.Grad in transforms or forward_ad._current_level >= 0:
         return False
-    return _symbolic_trace._is_fx_tracing_flag or _Transform.Functionalize in transforms
+    return is_fx_tracing() or _Transform.Functionalize in transforms
 
 
 @constant_for_dynamo

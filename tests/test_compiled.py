@@ -120,27 +120,30 @@ def gate(x: Tensor) -> Any:
 
 
 KEPT = [
-    (gate, "all", 2, 1, 1),
-    (gate, "auto", 1, 1, 1),
-    (product, "all", 3, 3, 2),
-    (product, "least", 2, 3, 2),
+    (gate, "all", 2, (1,), 1),
+    (gate, "auto", 1, (1,), 1),
+    (product, "all", 3, (3,), 2),
+    (product, "least", 2, (2, 3), 2),  # the product is computed again from PyTorch 2.14 on
 ]
 
 
 @pytest.mark.parametrize("rule, save, eager, partitioned, asked", KEPT)
 def test_the_partitioner_chooses_what_is_kept(
-    rule: Any, save: Any, eager: int, partitioned: int, asked: int
+    rule: Any, save: Any, eager: int, partitioned: tuple[int, ...], asked: int
 ) -> None:
     """For plain and operator calls; what is not compiled keeps what ``save`` says."""
     f = s2s.autograd_script(rule, save=save)
     args = [torch.randn(8, 8, requires_grad=True) for _ in range(2 if rule is product else 1)]
     assert tensors_kept(f, args) == eager
     apart = torch.compiler.disable(f)
-    for call, number in ((f, partitioned), (f.op, partitioned), (apart, eager)):
+    kept = []
+    for call in (f, f.op, apart):
         # two copies of a function would be one to Dynamo's cache
         torch._dynamo.reset()
         compiled = torch.compile(lambda *given, call=call: call(*given), backend="aot_eager")
-        assert tensors_kept(compiled, args) == number
+        kept.append(tensors_kept(compiled, args))
+    assert kept[0] in partitioned
+    assert kept == [kept[0], kept[0], eager]
     with torch._functorch.config.patch(activation_memory_budget=0):
         torch._dynamo.reset()
         assert tensors_kept(torch.compile(f, backend="aot_eager"), args) == asked
@@ -148,5 +151,6 @@ def test_the_partitioner_chooses_what_is_kept(
 
 def tensors_kept(f: Any, args: list[Tensor]) -> int:
     """How many memories the graph of a call holds, its inputs among them."""
-    saved = f(*args).grad_fn.saved_tensors
+    output = f(*args)
+    saved = output.grad_fn.saved_tensors
     return len({t.untyped_storage().data_ptr() for t in saved})

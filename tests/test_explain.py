@@ -87,7 +87,8 @@ def test_what_is_kept_is_what_autograd_holds(name: str) -> None:
         "linear": (torch.rand(4, 3, requires_grad=True),),
     }
     arguments = (x, *more.get(name, ()))
-    saved = function(*arguments).grad_fn.saved_tensors
+    output = function(*arguments)
+    saved = output.grad_fn.saved_tensors
     tensors = [part for k in found.tensors for part in (k.parts or (k.name,))]
     assert len(saved) == len(tensors)
     final = pipeline.stages(function.__s2s__.pair, "eager")[-1].pair

@@ -153,7 +153,7 @@ def _body(pair: Pair, cells: dict[str, str]) -> list[str]:
     ]
     return [
         f"if {c['is_dynamo_compiling']}() or {c['compiler']}._is_compiling_flag "
-        f"or {c['forward_ad']}._current_level >= 0 or {c['fx']}._is_fx_tracing_flag "
+        f"or {c['forward_ad']}._current_level >= 0 or {c['is_fx_tracing']}() "
         f"or {c['is_tracing']}():",
         *_indented(guard),
         f"    {transformed}",
