@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from .cache import digest
 from .check import surely_fresh
 from .emit.call import watched
 from .emit.eager import attribute
+from .emit.layout import class_name
 from .emit.op import operator_name, schema, schema_order
-from .ir import Interface, Pair, Rule
+from .ir import Interface, Pair, Rule, lines_of
 from .warn import unbound_names, warnings_for
 
 __all__ = ["interface"]
@@ -35,7 +37,9 @@ def interface(rule: Rule, pair: Pair) -> Interface:
         saved=tuple(s.name for s in pair.saved),
         unclear=tuple((s.name, attribute(s)) for s in unclear),
         watched=tuple((name, tuple(found)) for name, found in paths.items()),
+        cls=class_name(pair),
         operator=operator_name(pair),
+        written=_written(pair),
         schema=schema(pair),
         positional=tuple(positional),
         by_name=tuple(by_name),
@@ -43,3 +47,11 @@ def interface(rule: Rule, pair: Pair) -> Interface:
         warnings=warnings_for(rule, unbound),
         unbound=unbound,
     )
+
+
+def _written(pair: Pair) -> str:
+    """One text for one function with its options, wherever its file has it."""
+    lines = lines_of(pair.source.text)[
+        pair.source.function.lineno - 1 : pair.source.function.end_lineno
+    ]
+    return digest(*lines, pair.save, *pair.recompute)

@@ -368,7 +368,9 @@ class Interface(_Called):
     saved: tuple[str, ...]
     unclear: tuple[tuple[str, str], ...]  # saved, perhaps on ctx: the names, the attributes there
     watched: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]  # outside values: attribute paths
+    cls: str  # the name of the eager class
     operator: str  # its name in torch.ops.s2s
+    written: str  # a digest of what the user wrote: another function, another operator
     schema: str | None
     positional: tuple[str, ...]  # of the operator's arguments
     by_name: tuple[str, ...]

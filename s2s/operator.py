@@ -45,7 +45,7 @@ def define(compiled: Compiled) -> Any:
     if signature is None:
         return None
     name = compiled.interface.operator
-    text = signature + compiled.prepared.text("eager").text
+    text = f"{signature} {compiled.interface.written} {compiled.cast} {compiled.compiles}"
     known = _LIBRARIES.get(name)
     if known is not None:
         if known[1] == text:
@@ -116,7 +116,6 @@ def _kernels(
     count = len(order)
     rest = tuple(defaults[name] for name in order)
     same_order = tuple(order) == compiled.arguments and not compiled.interface.listed
-    apply = compiled.apply
 
     def arguments(args: tuple[Any, ...], keywords: dict[str, Any]) -> Sequence[Any]:
         """Every argument of forward: the dispatcher leaves out those that equal their default."""
@@ -139,7 +138,7 @@ def _kernels(
         elif is_grad_enabled() and any_requires_grad(*args):
             if _dispatch_modes() and recorded_for_later():
                 return compiled.recorded(*args)
-            out = compiled.autocast_apply(*args) if _autocast_active() else apply(*args)
+            out = compiled.autocast_apply(*args) if _autocast_active() else compiled.apply(*args)
         elif _dispatch_modes():  # a tracer wants to see the operator, not what it does
             return compiled.below(*args)
         else:

@@ -47,24 +47,25 @@ class Prepared:
         return pipeline.lift(self.rule)
 
     def _found(self) -> Interface | None:
-        """What every decoration needs, in one entry: the interface and two of the texts."""
+        """What every decoration needs, in one entry: the interface, and what callers call."""
         entry = cache.read(self._key)
         if entry is None:
             return None
         try:
-            self._texts.update((form, _emitted(row)) for form, row in entry["texts"].items())
-            return _interface(entry["interface"])
+            call, made = _emitted(entry["call"]), _interface(entry["interface"])
         except (KeyError, TypeError, ValueError):
-            self._texts.clear()
             return None
+        self._texts["call"] = call
+        return made
 
     def _made(self) -> Interface:
         from .interface import interface
 
         made = interface(self.rule, self.pair)
-        texts = {form: self._printed(form, None, None) for form in ("eager", "call")}
-        self._texts.update(texts)
-        cache.write(self._key, {"interface": made, "texts": texts})
+        call = self._texts["call"] = self._printed("call", None, None)
+        if self.rule.recompute:  # it may name what cannot be computed again
+            self.text("eager")
+        cache.write(self._key, {"interface": made, "call": call})
         return made
 
     def text(

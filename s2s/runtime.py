@@ -62,13 +62,9 @@ class Compiled:
         self.texts: dict[str, Emitted] = {}
         self.script_error: TransformError | None = None
         self.variants: dict[tuple[str, ...], Compiled] = {}
-        compiles = compile and not self._stays_eager()
-        self._compiler = inductor.Compiler(self.name) if compiles else None
+        self.compiles = compile and not self._stays_eager()
+        self._compiler = inductor.Compiler(self.name) if self.compiles else None
         self.Function = self._eager()
-        self._running = self._compiler.cls(self.Function) if self._compiler else self.Function
-        self.apply = self._stripped(_single_level(self._running), self._extra("eager"))
-        if cast is not None:  # autocast is off in backward too, whatever it is there
-            self.apply = self.autocast_apply
         self.module = Constants(self)
         self.function = self._call()
 
@@ -126,10 +122,20 @@ class Compiled:
     # --- the forms --------------------------------------------------------------------------
 
     def _eager(self) -> type[torch.autograd.Function]:
-        """The eager class; its text is compiled at the first call that asks for a gradient."""
-        (name,) = self.prepared.text("eager").names
+        """The eager class; its text is made at the first call that asks for a gradient."""
         module = self.scope.get("__name__", "builtins")  # as Python has it for a class statement
-        return deferred(name, module, lambda: self._made("eager")[0])
+        return deferred(self.interface.cls, module, lambda: self._made("eager")[0])
+
+    @functools.cached_property
+    def _running(self) -> type[torch.autograd.Function]:
+        return self._compiler.cls(self.Function) if self._compiler else self.Function
+
+    @functools.cached_property
+    def apply(self) -> _Apply:
+        """The eager form, for calls that ask for a gradient."""
+        if self.cast is not None:  # autocast is off in backward too, whatever it is there
+            return self.autocast_apply
+        return self._stripped(_single_level(self._running), self._extra("eager"))
 
     @functools.cached_property
     def run(self) -> _Apply:
@@ -275,11 +281,18 @@ class Compiled:
     # --- the function that users call -------------------------------------------------------
 
     def _call(self) -> types.FunctionType:
-        def run(*args: Any) -> Any:
-            """The first call that asks for no gradient puts the real one in its place."""
-            first = self._compiler.function(self.run) if self._compiler else self.run
-            cell.cell_contents = first
-            return first(*args)
+        def running() -> _Apply:
+            return self._compiler.function(self.run) if self._compiler else self.run
+
+        def first(name: str, make: Callable[[], _Apply]) -> _Apply:
+            """Makes the real one at its first call, and puts that in its place."""
+
+            def call(*args: Any) -> Any:
+                made = make()
+                cells[names[name]].cell_contents = made
+                return made(*args)
+
+            return call
 
         parts = {
             "is_dynamo_compiling": torch.compiler.is_dynamo_compiling,
@@ -292,14 +305,14 @@ class Compiled:
             "is_fx_tracing": is_fx_tracing,
             "Tensor": Tensor,
             "s2s": self.module,
-            "run": run,
-            "apply": self.apply,
+            "run": first("run", running),
+            "apply": first("apply", lambda: self.apply),
         }
         positional, keywords = self.defaults
         function = self._bound("call", [parts[name] for name in CELLS], positional)
         function.__kwdefaults__ = keywords
-        name = self.text("call").names[1 + CELLS.index("run")]
-        cell = (function.__closure__ or ())[function.__code__.co_freevars.index(name)]
+        names = dict(zip(CELLS, self.text("call").names[1:]))
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
 
         def prepare() -> Any:
             """What torch.jit.script compiles instead of ``function``."""
@@ -359,7 +372,7 @@ class Compiled:
             given = {n: k for n, k in zip(names, kinds) if k}
             prepared = self.prepared.retyped(given)
             self.variants[kinds] = Compiled(
-                prepared, self.scope, self.cells, self.defaults, self._compiler is not None
+                prepared, self.scope, self.cells, self.defaults, self.compiles
             )
         return self.variants[kinds]
 
@@ -658,10 +671,12 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
     is_compiling = torch.compiler.is_compiling
     is_exporting = torch.compiler.is_exporting
     cls: Any = compiled.Function
-    extra = compiled._extra("eager")
-
     interface = compiled.interface
     plain = interface.params_of("Tensor"), interface.params_of("Optional[Tensor]")
+
+    @constant_for_dynamo
+    def extra() -> int:
+        return compiled._extra("eager")
 
     @constant_for_dynamo
     def why_no_operator() -> str:
@@ -691,7 +706,7 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
                     "gradient. Return a new tensor, or call it under torch.compiler.disable"
                 )
             # Dynamo would ask for the gradients of extra outputs, and leave autocast as it is
-            if is_exporting() or extra or cast or _transforms_active():
+            if is_exporting() or cast or extra() or _transforms_active():
                 if compiled.op is None and torch.compiler.is_dynamo_compiling():
                     raise RuntimeError(why_no_operator())
                 return operator.call(compiled, args)

@@ -102,6 +102,19 @@ def entries(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.json"))
 
 
+def test_what_a_gradient_needs_is_written_by_the_first_gradient(
+    folder: Path, tmp_path: Path, reads: list[str]
+) -> None:
+    path = tmp_path / "m.py"
+    first = run(SEVEN, path)
+    first.seven(torch.zeros(2))
+    few = len(entries(folder))
+    path.write_text(SEVEN.replace("torch.sin", "torch.cos"))  # edited while the process runs
+    assert slope(first.seven) == 7
+    assert len(entries(folder)) == few + 1
+    assert slope(run(SEVEN, path).seven) == 7 and reads == ["seven"]
+
+
 # --- the same, cold and warm ----------------------------------------------------------------------
 
 CORPUS = """
@@ -351,9 +364,9 @@ def test_a_damaged_entry_is_written_again(
     folder: Path, tmp_path: Path, reads: list[str], damage: Any
 ) -> None:
     module = run(SEVEN, tmp_path / "m.py")
-    s2s.source(module.seven, "func")
+    assert slope(module.seven) == 7 and s2s.source(module.seven, "func")
     whole = {path: path.read_bytes() for path in entries(folder)}
-    assert len(whole) == 2
+    assert len(whole) == 3
     for path, data in whole.items():
         path.write_bytes(damage(data))
     again = run(SEVEN, tmp_path / "m.py")
@@ -365,7 +378,7 @@ def test_a_damaged_entry_is_written_again(
 def test_an_entry_of_another_shape_counts_as_none(folder: Path, tmp_path: Path) -> None:
     run(SEVEN, tmp_path / "m.py")
     (path,) = entries(folder)
-    cache.write(path.stem, {"interface": {"name": "seven"}, "texts": {}})
+    cache.write(path.stem, {"interface": {"name": "seven"}, "call": {}})
     assert slope(run(SEVEN, tmp_path / "m.py").seven) == 7
 
 
@@ -452,4 +465,4 @@ def test_processes_write_at_the_same_time(tmp_path: Path) -> None:
     ]
     assert [process.communicate()[0].strip() for process in started] == ["7"] * 3
     names = [path.name for path in (tmp_path / "cache").iterdir()]
-    assert len(names) == 1 and names[0].endswith(".json")
+    assert len(names) == 2 and all(name.endswith(".json") for name in names)

@@ -204,3 +204,28 @@ def slope_of_two(f: Any) -> float:
     f(x).sum().backward()
     assert x.grad is not None
     return float(x.grad)
+
+
+def test_other_options_make_another_operator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "decorated_twice.py").write_text(
+        """
+import torch
+from s2s import autograd_script
+
+def half(x):
+    def backward(g):
+        return 7 * g
+    return torch.sin(x), backward
+
+first, again = autograd_script(half), autograd_script(half)
+same = first.op is again.op
+cast = autograd_script(half, cast_inputs=torch.float64)
+"""
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("decorated_twice")
+    assert module.same
+    with torch.autocast("cpu"):
+        assert module.cast.op(torch.zeros(2)).dtype == torch.float64
