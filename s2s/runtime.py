@@ -24,7 +24,7 @@ from .casting import without_autocast
 from .deferred import deferred
 from .dynamo import constant_for_dynamo, untraced
 from .errors import TransformError
-from .ir import CELLS, Emitted, Pair, Rule
+from .ir import CELLS, LISTS, Emitted, Pair, Rule
 from .prepare import Prepared
 from .private import is_fx_tracing
 
@@ -135,7 +135,25 @@ class Compiled:
         """The eager form, for calls that ask for a gradient."""
         if self.cast is not None:  # autocast is off in backward too, whatever it is there
             return self.autocast_apply
-        return self._stripped(_single_level(self._running), self._extra("eager"))
+        return self._applied(self._running)
+
+    def _applied(self, cls: type[torch.autograd.Function]) -> _Apply:
+        apply = self._stripped(_single_level(cls), self._extra("eager"))
+        unclear = self.interface.unclear
+        unsure = any(o.type not in _CERTAIN for o in self.interface.outputs)
+        if not unclear and not unsure:
+            return apply
+
+        def applied(*args: Any) -> Any:
+            found = apply(*args)
+            outputs = (found,) if self.interface.single else found
+            if unsure:
+                _refuse_nested_outputs(self.name, outputs)
+            if unclear:
+                _refuse_hidden_tensors(self.name, unclear, outputs)
+            return found
+
+        return applied
 
     @functools.cached_property
     def run(self) -> _Apply:
@@ -171,7 +189,7 @@ class Compiled:
     @functools.cached_property
     def autocast_apply(self) -> _Apply:
         """The eager form whose backward runs under the autocast state of its forward."""
-        return self._stripped(_single_level(_under_autocast(self._running)), self._extra("eager"))
+        return self._applied(_under_autocast(self._running))
 
     @functools.cached_property
     def op(self) -> Any:
@@ -413,6 +431,34 @@ def _quiet(value: Any) -> Any:
     return value.detach() if isinstance(value, Tensor) and value.requires_grad else value
 
 
+_CERTAIN = ("Tensor", "IntTensor", *LISTS)  # types of outputs that surely are tensors
+
+
+def _refuse_nested_outputs(name: str, outputs: Sequence[Any]) -> None:
+    """Outputs whose type the text did not tell: tensors, or an error."""
+    for one in outputs:
+        if not isinstance(one, Tensor) and holds_tensor(one):
+            raise TypeError(
+                f"{name} returned a {type(one).__name__} of tensors as one of its outputs; "
+                "autograd would detach them. Return a tuple of tensors"
+            )
+
+
+def _refuse_hidden_tensors(
+    name: str, unclear: tuple[tuple[str, str], ...], outputs: Sequence[Any]
+) -> None:
+    """No tensor may hide in what is kept on ctx: in a dict, say, where autograd does not see it."""
+    nodes = [t.grad_fn for t in outputs if isinstance(t, Tensor) and t.grad_fn is not None]
+    for value, attribute in unclear if nodes else ():
+        found = getattr(nodes[0], attribute, None)
+        if holds_tensor(found):
+            raise RuntimeError(
+                f"backward of {name} reads {value}, a {type(found).__name__} with tensors in it, "
+                "which autograd cannot keep. Bind the tensors that backward needs to names of "
+                "their own"
+            )
+
+
 def _single_level(cls: type[torch.autograd.Function]) -> _Apply:
     """``apply`` of the base class: one autograd node, without functorch's unwrapping."""
     apply: _Apply = super(torch.autograd.Function, cls).apply  # type: ignore[misc]
@@ -519,33 +565,6 @@ class Constants(types.ModuleType):
     def autocast(self, *args: Any) -> Any:
         """A call that asks for a gradient, under autocast."""
         return self.__dict__["_compiled"].autocast_apply(*args)
-
-    def outputs(self, value: Any) -> Any:
-        """Outputs whose type the text did not tell: tensors, or an error."""
-        compiled: Compiled = self.__dict__["_compiled"]
-        for one in (value,) if compiled.interface.single else value:
-            if not isinstance(one, Tensor) and holds_tensor(one):
-                raise TypeError(
-                    f"{compiled.name} returned a {type(one).__name__} of tensors as one of "
-                    "its outputs; autograd would detach them. Return a tuple of tensors"
-                )
-        return value
-
-    def kept(self, value: Any) -> Any:
-        """The outputs, once it is sure that no tensor hides in what is kept on ctx: in a dict, say,
-        where autograd does not see it."""
-        compiled: Compiled = self.__dict__["_compiled"]
-        outputs = (value,) if compiled.interface.single else value
-        nodes = [t.grad_fn for t in outputs if isinstance(t, Tensor) and t.grad_fn is not None]
-        for name, attribute in compiled.interface.unclear if nodes else ():
-            found = getattr(nodes[0], attribute, None)
-            if holds_tensor(found):
-                raise RuntimeError(
-                    f"backward of {compiled.name} reads {name}, a "
-                    f"{type(found).__name__} with tensors in it, which autograd cannot keep. "
-                    "Bind the tensors that backward needs to names of their own"
-                )
-        return value
 
     def refuse_outside(self, name: str, value: Any) -> None:
         """The same for a name that held a number when the function was compiled."""

@@ -889,3 +889,50 @@ def test_the_cut_is_the_cheapest_of_all(seed: int) -> None:
     found = cheapest_cut(costs, edges, given, wanted)
     assert found is not None and enough(set(found))
     assert sum(costs[n] for n in found) == best
+
+
+# --- what autograd cannot keep ----------------------------------------------------------------------
+
+
+def in_a_dict(x: Tensor) -> dict[str, Tensor]:
+    return {"sin": torch.sin(x)}
+
+
+def from_a_dict(x: Tensor) -> Any:
+    made = in_a_dict(x)
+
+    def backward(g: Tensor) -> Any:
+        return g * made["sin"]
+
+    return made["sin"] * 1, backward
+
+
+def in_an_output(x: Tensor) -> Any:
+    made = in_a_dict(x)
+
+    def backward(g: Tensor, _: Any) -> Any:
+        return 7 * g
+
+    return x * 2, made, backward
+
+
+@pytest.mark.parametrize(
+    ("fn", "why"),
+    [(from_a_dict, "backward .* reads made, a dict"), (in_an_output, "returned a dict")],
+)
+@pytest.mark.parametrize("autocast", [False, True])
+def test_tensors_in_a_dict_are_refused(fn: Function, why: str, autocast: bool) -> None:
+    f = s2s.autograd_script(fn)
+    x = torch.ones(2, requires_grad=True)
+    with (
+        torch.autocast("cpu", enabled=autocast),
+        pytest.raises((RuntimeError, TypeError), match=why),
+    ):
+        f(x)
+    f(x.detach())
+
+
+def test_tensors_in_a_dict_are_refused_through_the_operator_too() -> None:
+    f: Any = s2s.autograd_script(from_a_dict)
+    with pytest.raises(RuntimeError, match="reads made, a dict"):
+        f.op(torch.ones(2, requires_grad=True))

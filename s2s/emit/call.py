@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..captures import is_data_global
 from ..infer import written_type
-from ..ir import CELLS, LISTS, Emitted, Pair, Param
+from ..ir import CELLS, Emitted, Pair, Param
 from ..names import fresh, of_kind, walk
 from ..source import bindings
 from ..vocabulary import LIBRARIES
@@ -140,7 +140,7 @@ def _body(pair: Pair, cells: dict[str, str]) -> list[str]:
     arguments = ", ".join(f"*{n}" if n == pair.listed else n for n in pair.arguments)
     guard = _guard(pair, cells["s2s"])
     c, s2s = cells, cells["s2s"]
-    transformed = "return " + put_back(pair, f"{s2s}.transformed({arguments})")
+    call = fresh("call", pair.taken)
     other = f"return {s2s}.other({arguments})"
     odd = _odd_plain(pair, cells)
     asks = _asks(pair)
@@ -148,18 +148,19 @@ def _body(pair: Pair, cells: dict[str, str]) -> list[str]:
         *guard,
         *([f"if {odd}:", f"    {other}"] if odd else []),
         f"if {c['transforms_active']}():",
-        f"    {transformed}",
-        *(_differentiated(pair, cells, arguments, asks, other) if asks else []),
+        f"    {call} = {s2s}.transformed",
+        *(_differentiated(cells, call, asks, other) if asks else []),
     ]
     return [
         f"if {c['is_dynamo_compiling']}() or {c['compiler']}._is_compiling_flag "
         f"or {c['forward_ad']}._current_level >= 0 or {c['is_fx_tracing']}() "
         f"or {c['is_tracing']}():",
         *_indented(guard),
-        f"    {transformed}",
+        "    return " + put_back(pair, f"{s2s}.transformed({arguments})"),
+        f"{call} = {c['run']}",
         f"if {c['is_grad_enabled']}():",
         *_indented(with_grad),
-        "return " + put_back(pair, f"{c['run']}({arguments})"),
+        "return " + put_back(pair, f"{call}({arguments})"),
     ]
 
 
@@ -232,22 +233,17 @@ def _asks(pair: Pair) -> list[str]:
     return asks
 
 
-def _differentiated(
-    pair: Pair, cells: dict[str, str], arguments: str, asks: list[str], other: str
-) -> list[str]:
+def _differentiated(cells: dict[str, str], call: str, asks: list[str], other: str) -> list[str]:
     """The eager Function where an input asks for a gradient. An input that is not what its type
     says goes elsewhere."""
-    needed = fresh("needed", pair.taken)
-    autocast = put_back(pair, f"{cells['s2s']}.autocast({arguments})")
+    autocast = f"{cells['s2s']}.autocast if {cells['autocast_active']}() else {cells['apply']}"
     return [
-        "try:",
-        f"    {needed} = {' | '.join(asks)}",
-        "except AttributeError:",
-        f"    {other}",
-        f"if {needed}:",
-        f"    if {cells['autocast_active']}():",
-        f"        return {autocast}",
-        f"    return {_applied(pair, cells, arguments)}",
+        "else:",
+        "    try:",
+        f"        if {' | '.join(asks)}:",
+        f"            {call} = {autocast}",
+        "    except AttributeError:",
+        f"        {other}",
     ]
 
 
@@ -263,12 +259,3 @@ def _odd(name: str, type_: str, cells: dict[str, str]) -> str:
     if type_ in NUMBERS:
         return f"type({name}) is not {type_} and isinstance({name}, {cells['Tensor']})"
     return f"{cells['s2s']}.holds_tensor({name})"
-
-
-def _applied(pair: Pair, cells: dict[str, str], arguments: str) -> str:
-    call = f"{cells['apply']}({arguments})"
-    unclear = [s for s in pair.saved if s.keep == "either" and s.name not in pair.arguments]
-    if unclear:
-        call = f"{cells['s2s']}.kept({call})"
-    sure = all(o.type in ("Tensor", "IntTensor", *LISTS) for o in pair.outputs)
-    return put_back(pair, call if sure else f"{cells['s2s']}.outputs({call})")
