@@ -5,17 +5,19 @@ import __future__
 
 import ast
 import contextlib
+import functools
 import importlib
 import linecache
 import sys
+import types
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 from .ir import Emitted, replace
 from .tracebacks import guarded, marked, pointing
 
-__all__ = ["forget", "forget_with", "load", "naming_lines", "register"]
+__all__ = ["forget", "forget_with", "inner", "load", "naming_lines", "register"]
 
 _LAZY = __future__.annotations.compiler_flag
 
@@ -100,6 +102,31 @@ def load(
         for name in emitted.names:
             _name(made[name], name)
     return made
+
+
+def inner(emitted: Emitted) -> tuple[str, types.CodeType]:
+    """The function that a text of the call form returns: its name and its code.
+
+    Compiled once for all functions with the same parameters, of which a library has many: nothing
+    but the name tells their texts apart, and where the code stands in them is the same.
+    """
+    before, _, name = emitted.text.rstrip("\n").rpartition("    return ")
+    code = _inner(before.replace(f"\n    def {name}(", "\n    def _(", 1) + "    return _\n")
+    inside = (c.replace(co_filename=emitted.file) if _is_code(c) else c for c in code.co_consts)
+    code = code.replace(co_name=name, co_filename=emitted.file, co_consts=tuple(inside))
+    return name, code.replace(co_qualname=name) if sys.version_info >= (3, 11) else code
+
+
+@functools.lru_cache(maxsize=512)
+def _inner(text: str) -> types.CodeType:
+    around = compile(text, "<call>", "exec", flags=_LAZY, dont_inherit=True)
+    (maker,) = filter(_is_code, around.co_consts)
+    (code,) = filter(_is_code, maker.co_consts)
+    return code
+
+
+def _is_code(value: object) -> TypeGuard[types.CodeType]:
+    return isinstance(value, types.CodeType)
 
 
 _GUARDED = ("eager", "torchscript", "func", "op")  # those with code of the user in them

@@ -100,8 +100,7 @@ class Compiled:
     @untraced
     def _made(self, form: str) -> tuple[Any, ...]:
         emitted = self.text(form)
-        lazy = form in ("call", "scripted call", "torchscript")
-        made = load.load(emitted, self.scope, self.interface.torch, lazy)
+        made = load.load(emitted, self.scope, self.interface.torch, lazy=form == "torchscript")
         return tuple(made[name] for name in emitted.names if name in made)
 
     def _extra(self, form: str) -> int:
@@ -358,16 +357,18 @@ class Compiled:
         ordered = [values[p.name] for p in order if p.default is not None]
         return self._bound("scripted call", [self.module], tuple(ordered) or None)
 
+    @untraced
     def _bound(
         self, form: str, parts: list[Any], defaults: tuple[Any, ...] | None
     ) -> types.FunctionType:
         """The function of a text that takes ``parts``, with the variables of the user's enclosing
         functions as its own."""
-        lifted = [c.name for c in self.interface.constants if c.lifted]
-        made = self._made(form)[0](*[None] * len(lifted), *parts)
-        ours = zip(made.__code__.co_freevars, made.__closure__ or ())
-        closure = tuple(self.cells.get(name, cell) for name, cell in ours)
-        return types.FunctionType(made.__code__, self.scope, made.__name__, defaults, closure)
+        emitted = self.text(form)
+        self.scope.setdefault(self.interface.torch, torch)
+        name, code = load.inner(emitted)
+        cells = dict(zip(emitted.names[1:], map(types.CellType, parts))) | dict(self.cells)
+        closure = tuple(cells[name] for name in code.co_freevars)
+        return types.FunctionType(code, self.scope, name, defaults, closure)
 
     def constant(self, name: str) -> Any:
         """The value, now, of a name from outside the function."""
