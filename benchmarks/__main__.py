@@ -20,6 +20,7 @@ from .decoration import decoration
 from .measure import Row, steady_memory
 from .memory import memory
 from .peers import (
+    BARE,
     BUILT_IN,
     BY_HAND,
     CHECKPOINT,
@@ -100,6 +101,7 @@ def main(
 COLUMNS = (
     ("no grad: / plain", NO_GRAD, PLAIN),
     ("forward: / by hand", FORWARD_GRAD, BY_HAND),
+    ("/ node alone", FORWARD_GRAD, BARE),
     ("both: / by hand", BOTH, BY_HAND),
     ("/ setup_context", BOTH, SETUP),
     ("/ closure on ctx", BOTH, NAIVE),

@@ -16,6 +16,7 @@ import s2s
 from .subjects import SUBJECTS, Subject
 
 __all__ = [
+    "BARE",
     "BUILT_IN",
     "BY_HAND",
     "CHECKPOINT",
@@ -37,6 +38,7 @@ Way = Callable[..., Any]
 
 S2S = "s2s"
 BY_HAND = "by hand"  # autograd.Function, everything on ctx in forward
+BARE = "by hand, node alone"  # without the work for torch.func: no Function can do with less
 SETUP = "setup_context"  # the same with forward and setup_context apart
 NAIVE = "closure on ctx"  # keeps the nested backward itself
 CUSTOM_OP = "custom_op"  # torch.library.custom_op with register_autograd
@@ -64,6 +66,8 @@ def peers(name: str, with_grad: bool, slow: Collection[str] = ()) -> Mapping[str
         CUSTOM_OP: custom_op(name),
     }
     if with_grad:
+        base: Any = super(torch.autograd.Function, by_hand(subject))
+        ways[BARE] = base.apply
         ways[CHECKPOINT] = functools.partial(checkpoint, plain, use_reentrant=False)
     if subject.builtin:
         ways[BUILT_IN] = subject.builtin
