@@ -21,6 +21,7 @@ from .shared import (
     find_files,
     find_named,
     find_target,
+    format_option,
     of_classes,
     of_file,
 )
@@ -34,14 +35,7 @@ __all__ = ["check"]
 
 @click.command(epilog=EXIT_CODES)
 @click.argument("targets", metavar="PATH[:NAME]...", nargs=-1, required=True)
-@click.option(
-    "--format",
-    "style",
-    type=click.Choice(["text", "json", "github"]),
-    default="text",
-    show_default=True,
-    help="For people, for programs, or for annotations in GitHub Actions.",
-)
+@format_option("github", "annotations in GitHub Actions")
 @click.option("--classes", is_flag=True, help="Check autograd.Function classes, too.")
 @click.option("--strict", is_flag=True, help="Count warnings as problems: exit with 1 for them.")
 @click.option(

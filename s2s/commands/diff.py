@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..ir import Diagnostic
-from .shared import NoSuchThing, collecting, counted, of_classes, of_file
+from .shared import NoSuchThing, collecting, counted, format_option, of_classes, of_file
 
 if TYPE_CHECKING:
     from ..gitfiles import Versions
@@ -44,14 +44,7 @@ class _Diff(click.Command):
 @click.argument("versions", metavar="OLD NEW | [REV [REV]] -- PATH...", nargs=-1)
 @click.option("--form", type=click.Choice(_FORMS), help="Which text to show. [default: eager]")
 @click.option("--summary", is_flag=True, help="Say what the change means, and show no text.")
-@click.option(
-    "--format",
-    "style",
-    type=click.Choice(["text", "json", "markdown"]),
-    default="text",
-    show_default=True,
-    help="For a person, for a program, or for a comment in a review.",
-)
+@format_option("markdown", "a comment in a review")
 @click.option("--classes", is_flag=True, help="Compare autograd.Function classes, too.")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 if the generated code differs.")
 @click.pass_context

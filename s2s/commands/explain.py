@@ -20,6 +20,7 @@ from .shared import (
     find_files,
     find_functions,
     find_target,
+    format_option,
     of_classes,
     of_file,
     saving_options,
@@ -38,14 +39,7 @@ _PLAIN = 80  # columns where the output is no terminal and nothing says how wide
 
 @click.command(epilog=EXIT_CODES)
 @click.argument("targets", metavar="PATH_OR_MODULE[:NAME]...", nargs=-1, required=True)
-@click.option(
-    "--format",
-    "style",
-    type=click.Choice(["text", "json", "markdown"]),
-    default="text",
-    show_default=True,
-    help="For a person, for a program, or for a comment in a review.",
-)
+@format_option("markdown", "a comment in a review")
 @saving_options
 @click.option("--classes", is_flag=True, help="Take autograd.Function classes, too.")
 def explain(

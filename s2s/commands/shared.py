@@ -32,6 +32,7 @@ __all__ = [
     "find_named",
     "lift_all",
     "find_target",
+    "format_option",
     "of_classes",
     "of_file",
     "saving_options",
@@ -48,6 +49,18 @@ class NoSuchThing(click.ClickException):
     """What was named cannot be found, or written."""
 
     exit_code = 2
+
+
+def format_option(other: str, what_for: str) -> Callable[[F], F]:
+    """``--format``: text for a person, json for a program, or ``other``."""
+    return click.option(
+        "--format",
+        "style",
+        type=click.Choice(["text", "json", other]),
+        default="text",
+        show_default=True,
+        help=f"For a person, for a program, or for {what_for}.",
+    )
 
 
 def saving_options(command: F) -> F:
