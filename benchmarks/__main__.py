@@ -84,7 +84,8 @@ def main(
         for subject in dict.fromkeys(row.subject for row in found) if details else ():
             console.print(table(f"{one}: {subject}", [r for r in found if r.subject == subject]))
         rows += found
-    console.print(summary(rows))
+    if any(row.benchmark in COMPARED for row in rows):
+        console.print(summary(rows))
     for line in figures(rows):
         console.print(line, highlight=False, soft_wrap=True)
     about = {"s2s": s2s.__version__, "torch": torch.__version__}
@@ -97,6 +98,7 @@ def main(
         draw(rows, plot)
 
 
+COMPARED = ("calls", "scripted")
 # of the summary: what is compared, in which case, with whom
 COLUMNS = (
     ("no grad: / plain", NO_GRAD, PLAIN),
@@ -119,7 +121,7 @@ def summary(rows: Sequence[Row]) -> Table:
     paired = {
         (row.subject, row.case, row.contender): row.paired
         for row in rows
-        if row.benchmark in ("calls", "scripted") and row.paired is not None
+        if row.benchmark in COMPARED and row.paired is not None
     }
     present = {(case, contender) for _, case, contender in paired}
     columns = [c for c in COLUMNS if c[1:] in present]

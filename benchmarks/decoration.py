@@ -45,15 +45,15 @@ def decoration(quick: bool, only: str = "", slow: Collection[str] = ()) -> Itera
         with tempfile.TemporaryDirectory() as cache:
             cold.append(_child(["-m", __name__], cache))
             again.append(_child(["-m", __name__], cache))
-    lines = cold[0]["lines"]
+    subject = f"a function of {cold[0]['lines']} lines"
     for case, found in (("new", cold), ("again, in a new process", again)):
         for which in CONTENDERS:
             value = statistics.median(one[which] for one in found)
-            yield Row("decoration", f"a function of {lines} lines", case, which, value * 1e3, "ms")
-    for which in CONTENDERS[1:]:
-        value = statistics.median(one["calls"][which] for one in again)
-        case = "its first gradient after that"
-        yield Row("decoration", f"a function of {lines} lines", case, which, value * 1e3, "ms")
+            yield Row("decoration", subject, case, which, value * 1e3, "ms")
+        for which in CONTENDERS[1:]:
+            value = statistics.median(one["calls"][which] for one in found)
+            first = f"{case}: its first gradient"
+            yield Row("decoration", subject, first, which, value * 1e3, "ms")
 
 
 def _child(arguments: list[str], cache: str = "") -> dict[str, Any]:
