@@ -11,7 +11,7 @@ from ..asked import NEEDS
 from ..effects import aliases
 from ..infer import infer, is_tensor_tuple, types_after
 from ..ir import Emitted, Pair, Saved, Stmt, replace
-from ..names import fresh, of_kind, walk, writes
+from ..names import fresh, walk, writes
 from ..passes.recompute_intermediates import inputs_or_none
 from ..passes.redoing import perhaps_outputs
 from ..source import bindings
@@ -118,7 +118,7 @@ def forward_lines(pair: Pair, ctx: str) -> list[Line]:
         names = [code(o) for o in outputs]
         several = bool(hidden(pair)) and len(names) > 1
         unnamed = any(o.marked and not n.isidentifier() for o, n in zip(pair.outputs, names))
-        if several or unnamed or any(_has_walrus(o) for o in names):
+        if several or unnamed:
             outputs = [cst.Name(fresh(f"out_{i}", pair.taken)) for i in range(len(names))]
             before = [f"{code(o)} = {n}" for o, n in zip(outputs, names)]
             if several:
@@ -160,10 +160,6 @@ def _unless_output(pair: Pair, name: str, outputs: Sequence[str]) -> str:
 def as_tuple(value: cst.BaseExpression) -> cst.BaseExpression:
     """``tuple(value)``: a Function returns tuples only."""
     return cst.Call(cst.Name("tuple"), [cst.Arg(standalone(value))])
-
-
-def _has_walrus(text: str) -> bool:
-    return ":=" in text and bool(of_kind(ast.parse(text.strip()), ast.NamedExpr))
 
 
 def small_statement(text: str) -> cst.BaseSmallStatement:

@@ -24,12 +24,13 @@ from ..captures import helpers_of
 from ..check import changed_captures, differentiable_slots, mutated_inputs
 from ..flow import bound_at_returns
 from ..infer import is_plain, is_tensor, is_tensor_tuple
-from ..ir import LISTS, Backward, Capture, Constant, Keep, Pair, Rule, Saved, Stmt, replace
+from ..ir import LISTS, Backward, Capture, Constant, Keep, Output, Pair, Rule, Saved, Stmt, replace
 from ..names import fresh, mentioned, of_kind, reads, returns_in, walk, writes
 from ..parse import nested_nodes, values_of
 from ..source import Binding, bindings
 from ..syntax import (
     block,
+    code,
     from_node,
     make,
     rename,
@@ -37,6 +38,7 @@ from ..syntax import (
     standalone,
     without_blank_lines,
 )
+from .unnest_walrus import unnested
 
 __all__ = ["keep_for", "lift_backward"]
 
@@ -69,7 +71,10 @@ def lift_backward(
     if branch:
         saved = (Saved(branch, "plain", "int"), *saved)
     forward = _forward(rule, [s.name for s in saved], branch)
+    forward = _bound_before_returns(forward, taken)
+    forward = _bound_before_returns(forward, taken)
     forward = (*_unbound_first(rule, captures), *forward)
+    taken |= {n for s in forward for n in writes(s.tree)}
     helpers = _helper_statements(rule, captures)
     outer = set(names) | {c.name for c in captures}
     if reads_needs([s.tree for b in rule.backwards for s in b.body], bindings(rule.source.tree)):
@@ -91,7 +96,7 @@ def lift_backward(
         source=rule.source,
         params=rule.params,
         constants=constants,
-        outputs=rule.outputs,
+        outputs=_outputs(rule, forward),
         single=rule.single,
         container=rule.container,
         forward=forward,
@@ -279,6 +284,57 @@ def _returned(
             kept[0] = cst.Integer(str(alone[last.value]))
     handed = cst.Tuple([cst.Element(k) for k in kept])
     return cst.Return(cst.Tuple([cst.Element(value), cst.Element(handed)], lpar=[], rpar=[]))
+
+
+def _bound_before_returns(forward: tuple[Stmt, ...], taken: set[str]) -> tuple[Stmt, ...]:
+    """``return (s := f(x)) * x, ...`` as ``s = f(x)`` and ``return s * x, ...``: what computes
+    values again looks at the statements of forward, not at what is returned."""
+    if not any(writes(node) for node in returns_in([s.tree for s in forward])):
+        return forward
+
+    def rewrite(node: cst.Return, _: int) -> list[cst.BaseSmallStatement]:
+        assert isinstance(node.value, cst.Tuple)
+        outputs, saved = node.value.elements
+        before, value = unnested(outputs.value)
+        if _bound_in(value):  # not in front of all that is done before
+            several = isinstance(value, cst.Tuple)
+            values = [e.value for e in value.elements] if isinstance(value, cst.Tuple) else [value]
+            names: list[cst.BaseExpression] = []
+            for index, part in enumerate(values):
+                rest = [n for v in values[index + 1 :] for n in _bound_in(v)]
+                if isinstance(part, cst.NamedExpr) and code(part.target) not in rest:
+                    name, part = cst.ensure_type(part.target, cst.Name), part.value
+                else:
+                    name = cst.Name(fresh(f"out_{index}", taken))
+                before.append(cst.Assign([cst.AssignTarget(name)], standalone(part)))
+                names.append(name)
+            value = cst.Tuple([cst.Element(name) for name in names]) if several else names[0]
+        first = outputs.with_changes(value=value)
+        return [*before, node.with_changes(value=node.value.with_changes(elements=[first, saved]))]
+
+    return replace_returns(forward, rewrite)
+
+
+def _bound_in(value: cst.BaseExpression) -> tuple[str, ...]:
+    return writes(ast.parse(code(standalone(value)).strip()))
+
+
+def _outputs(rule: Rule, forward: Sequence[Stmt]) -> tuple[Output, ...]:
+    """The outputs by the names that the lifted forward returns them by."""
+    if not any(writes(node) for node in returns_in([s.tree for s in rule.body])):
+        return rule.outputs
+    rows = [_names_of(node) for node in returns_in([s.tree for s in forward])]
+    if any(len(row) != len(rule.outputs) for row in rows):
+        return tuple(replace(o, name=None) for o in rule.outputs)
+    found = [names[0] if len(set(names)) == 1 else None for names in zip(*rows)]
+    return tuple(replace(o, name=name) for o, name in zip(rule.outputs, found))
+
+
+def _names_of(node: ast.Return) -> list[str | None]:
+    assert isinstance(node.value, ast.Tuple)
+    first = node.value.elts[0]
+    values = first.elts if isinstance(first, ast.Tuple) else [first]
+    return [v.id if isinstance(v, ast.Name) else None for v in values]
 
 
 def _distinct(elements: Sequence[cst.BaseElement]) -> list[cst.BaseElement]:

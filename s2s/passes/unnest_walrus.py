@@ -20,7 +20,7 @@ from ..names import changed
 from ..syntax import code, standalone
 from .rewriting import line, lines_in_place_of, rewritten
 
-__all__ = ["unnest_walrus"]
+__all__ = ["unnest_walrus", "unnested"]
 
 
 def unnest_walrus(pair: Pair) -> Pair:
@@ -39,7 +39,7 @@ class _Walrus(cst.CSTTransformer):
         if not isinstance(small, known) or value is None:
             return updated_node
         before = small.target if isinstance(small, cst.AugAssign) else None
-        bound, value = _unnested(value, before)
+        bound, value = unnested(value, before)
         if not bound:
             return updated_node
         return lines_in_place_of(updated_node, [*bound, small.with_changes(**{key: value})])
@@ -49,7 +49,7 @@ class _Walrus(cst.CSTTransformer):
     ) -> cst.If | cst.FlattenSentinel[cst.BaseStatement]:
         other = updated_node.orelse
         if isinstance(other, cst.If):  # `elif`: the assignment goes where the test is reached
-            bound, test = _unnested(other.test)
+            bound, test = unnested(other.test)
             if bound:
                 inner = other.with_changes(test=test, leading_lines=())
                 block = cst.IndentedBlock([*map(line, bound), inner])
@@ -57,7 +57,7 @@ class _Walrus(cst.CSTTransformer):
                 updated_node = updated_node.with_changes(orelse=arm)
         if getattr(original_node, "test", None) in self.elifs:
             return updated_node
-        bound, test = _unnested(updated_node.test)
+        bound, test = unnested(updated_node.test)
         if not bound:
             return updated_node
         lines = [line(small) for small in bound]
@@ -72,10 +72,13 @@ class _Walrus(cst.CSTTransformer):
             self.elifs.add(node.orelse.test)
 
 
-def _unnested(
+def unnested(
     value: cst.BaseExpression, before: cst.BaseExpression | None = None
 ) -> tuple[list[cst.Assign], cst.BaseExpression]:
-    """The assignments to put in front, and the expression without them."""
+    """The assignments to put in front of an expression, and the expression without them.
+
+    ``before`` is evaluated ahead of it.
+    """
     bound: list[cst.Assign] = []
     while True:
         seen: list[str] = [] if before is None else _names(before)
