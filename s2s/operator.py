@@ -235,7 +235,7 @@ def _batched_kernel(compiled: Compiled, defaults: dict[str, Any]) -> Callable[..
         interpreter: Any = retrieve_current_functorch_interpreter()
         given = defaults | dict(zip(order, args)) | keywords
         flat, dims = _functorch.unwrap_batched(tuple(_flat(compiled, given)), interpreter.level())
-        with interpreter.lower(), _as_called():
+        with interpreter.lower(), as_called():
             out, out_dims = compiled.batched(
                 flat, dims, interpreter.batch_size(), interpreter.randomness()
             )
@@ -253,7 +253,7 @@ _LAYER = (_Key.FuncTorchDynamicLayerFrontMode, _Key.FuncTorchDynamicLayerBackMod
 _AT_REST = torch._C._dispatch_tls_local_exclude_set()
 
 
-def _as_called() -> Any:
+def as_called() -> Any:
     """The dispatcher as Python code finds it: functorch calls kernels with autograd and all other
     layers hidden, but the func form is a function that is called from outside."""
     include = torch._C._dispatch_tls_local_include_set().remove(_Key.FuncTorchVmapMode)

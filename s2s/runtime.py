@@ -25,6 +25,7 @@ from .deferred import deferred
 from .dynamo import constant_for_dynamo, untraced
 from .errors import TransformError
 from .ir import CELLS, LISTS, Emitted, Pair, Rule
+from .levels import jvp_below
 from .prepare import Prepared
 from .private import is_fx_tracing
 
@@ -209,12 +210,10 @@ class Compiled:
 
     def _at_level(self, *args: Any) -> Any:
         """The operator at one of functorch's levels: a node there, and the operator again below."""
-        if forward_ad._current_level >= 0:
-            raise RuntimeError(
-                f"{self.name}: no forward mode through the operator under function transforms "
-                "or torch.compile; call the function itself, outside torch.compile"
-            )
-        if not _asks(args):
+        forward_mode = _transforms()[-1] == _Transform.Jvp
+        if forward_mode:
+            _refuse_nested_forward_mode(self.name)
+        if not forward_mode and not _asks(args):
             return self.below(*args)
         if not self._extra("func"):
             with enable_single_level_autograd_function():
@@ -223,11 +222,11 @@ class Compiled:
         vmap = torch._C._functorch.TransformType.Vmap
         stack = torch._C._functorch.get_interpreter_stack() or ()
         deeper = sum(i.key() != vmap for i in stack) > 1
-        if deeper or any(t.requires_grad for t in inner):
+        if forward_mode or deeper or any(t.requires_grad for t in inner):
             raise RuntimeError(
                 f"{self.name}: what it draws at random, or computes in a way that cannot be "
-                "seen, is not handed through the operator to several levels of derivatives; call "
-                "the function itself, outside torch.compile"
+                "seen, is not handed through the operator to forward mode, or to several levels of "
+                "derivatives; call the function itself, outside torch.compile"
             )
         with enable_single_level_autograd_function():
             return self.level_apply(*args)
@@ -252,7 +251,10 @@ class Compiled:
             with torch.enable_grad():  # off here for this level; the ones below have their own
                 return self.below(*args)
 
-        return _at_one_level(self.Func, forward=forward)
+        def jvp(ctx: Any, *tangents: Any) -> Any:
+            return jvp_below(self.Func, ctx, tangents)
+
+        return _at_one_level(self.Func, forward=forward, jvp=jvp)
 
     def recorded(self, *args: Any) -> Any:
         """The operator in a graph that someone may differentiate, or be differentiating."""
@@ -650,8 +652,12 @@ def _transforms() -> list[Any]:
     return [i.key() for i in torch._C._functorch.get_interpreter_stack() or ()]
 
 
-def _nested_forward_mode() -> bool:
-    return _transforms().count(_Transform.Jvp) > 1
+def _refuse_nested_forward_mode(name: str) -> None:
+    if _transforms().count(_Transform.Jvp) > 1:
+        raise RuntimeError(
+            f"{name}: forward mode over forward mode drops the rule of a custom function in "
+            "PyTorch; use jacfwd over jacrev, or jacrev twice"
+        )
 
 
 def _recorded() -> bool:
@@ -743,11 +749,7 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
             )
         if _recorded():
             return operator.call(compiled, args)
-        if _nested_forward_mode():
-            raise RuntimeError(
-                f"{compiled.name}: forward mode over forward mode drops the rule of a custom "
-                "function in PyTorch; use jacfwd over jacrev, or jacrev twice"
-            )
+        _refuse_nested_forward_mode(compiled.name)
         for index in (*plain[0], *plain[1]):
             given = args[index]
             if not isinstance(given, Tensor) and (given is not None or index in plain[0]):
