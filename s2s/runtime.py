@@ -248,7 +248,8 @@ class Compiled:
         """The func form with the operator as its forward: the levels below see their own rule."""
 
         def forward(*args: Any) -> Any:
-            with torch.enable_grad():  # off here for this level; the ones below have their own
+            # off here for this level; the ones below have their own
+            with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
                 return self.below(*args)
 
         def jvp(ctx: Any, *tangents: Any) -> Any:

@@ -24,25 +24,18 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 
 # PyTorch has no functionalize rule for autograd.Function, and symbolic_trace cannot follow a
-# function that looks at its inputs; forward mode has no form inside scripted or compiled code
+# function that looks at its inputs
 LACKING = {
     "functionalize",
     "fx.symbolic_trace",
     "checkpoint inside func.grad",
     "jit.trace of func.grad",
-    "jit.script, dual numbers",
-    "jit.script, forward over reverse",
-    "jvp of an exported program",
-    "compile(jvp)",
-    "compile(jacfwd)",
-    "compile(hessian)",
     "compile of a scripted call",
     "export of func.grad, not strict",
     "export of func.grad, strict",
     "export of vjp, not strict",
     "export of vjp, strict",
     "export of vmap of grad",
-    "export of jvp",
     "make_fx symbolic of vjp",
     "second derivative of compile, aot_eager",
     "two dual levels of jvp",
