@@ -1,14 +1,17 @@
-"""``cast_inputs``: under autocast, a function that computes in one dtype."""
+"""Autocast: ``cast_inputs``, a function that computes in one dtype; and whose casts are kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["DEVICES", "casting", "without_autocast"]
+from .private import CACHED_CASTS_ARE_DETACHED
+
+__all__ = ["DEVICES", "casting", "own_casts", "with_own_casts", "without_autocast"]
 
 DEVICES = ("cpu", "cuda")
 
@@ -54,4 +57,29 @@ def without_autocast(cls: type[torch.autograd.Function]) -> type[torch.autograd.
     made: type[torch.autograd.Function] = type(
         cls.__name__, (cls,), {"backward": staticmethod(backward)}
     )
+    return made
+
+
+@contextlib.contextmanager
+def own_casts() -> Iterator[None]:
+    """No cast of a weight is taken from code elsewhere, nor left to it, where it may be detached.
+
+    In a version that has this mistake, a function would take the gradient of plain code after it
+    away, and plain code under ``no_grad`` a part of the function's second derivative.
+    """
+    before = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(before and not CACHED_CASTS_ARE_DETACHED)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(before)
+
+
+def with_own_casts(cls: type[torch.autograd.Function]) -> type[torch.autograd.Function]:
+    """The class with methods that run so."""
+    if not CACHED_CASTS_ARE_DETACHED:
+        return cls
+    methods = ("forward", "backward", "jvp")
+    body = {name: staticmethod(own_casts()(getattr(cls, name))) for name in methods}
+    made: type[torch.autograd.Function] = type(cls.__name__, (cls,), body)
     return made

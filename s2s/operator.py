@@ -15,7 +15,6 @@ from torch._library import simple_registry
 from torch.autograd import forward_ad
 
 from .errors import TransformError, diagnostic
-from .private import any_requires_grad, shares_memory
 
 if TYPE_CHECKING:
     from .runtime import Compiled
@@ -27,6 +26,8 @@ __all__ = ["call", "define", "named", "no_operator"]
 _transforms_active = torch._C._are_functorch_transforms_active
 _autocast_active = torch._C._is_any_autocast_enabled
 _dispatch_modes = torch._C._len_torch_dispatch_stack
+_any_requires_grad = torch._C._any_requires_grad
+_shares_memory = torch._C._any_output_is_alias_to_input_or_output
 
 _functorch: Any = autograd_function
 
@@ -135,7 +136,7 @@ def _kernels(
             args = arguments(args, keywords)  # type: ignore[assignment]
         if _transforms_active() or forward_ad._current_level >= 0:
             out = compiled.differentiable(*args)
-        elif is_grad_enabled() and any_requires_grad(*args):
+        elif is_grad_enabled() and _any_requires_grad(*args):
             if _dispatch_modes() and recorded_for_later():
                 return compiled.recorded(*args)
             out = compiled.autocast_apply(*args) if _autocast_active() else compiled.apply(*args)
@@ -184,8 +185,11 @@ def recorded_for_later() -> bool:
 def _apart(out: Any, args: Sequence[Any]) -> Any:
     """An operator may not return its inputs, views of them, or one output twice: copies then."""
     outputs = out if isinstance(out, tuple) else (out,)
-    if not shares_memory(tuple(args), {}, outputs):
-        return out
+    try:
+        if not _shares_memory(tuple(args), {}, outputs):
+            return out
+    except NotImplementedError:  # tensors of function transforms have no storage in some versions
+        pass
     return out.clone() if isinstance(out, Tensor) else tuple(t.clone() for t in out)
 
 

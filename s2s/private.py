@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.fx import _symbolic_trace
 
-__all__ = ["any_requires_grad", "is_fx_tracing", "shares_memory"]
+from .dynamo import constant_for_dynamo
+
+__all__ = ["CACHED_CASTS_ARE_DETACHED", "is_exporting", "is_fx_tracing", "original_backend"]
+
+
+@constant_for_dynamo
+def is_exporting() -> bool:
+    """Is ``torch.export`` at work? To the Dynamo of some older versions it always is."""
+    return torch.compiler.is_exporting()
+
+
+def original_backend(compiler: Any) -> Any:
+    """The backend that was given to ``torch.compile``, of what Dynamo has made of it."""
+    for name in ("_torchdynamo_orig_backend", "_torchdynamo_orig_callable"):  # now, in 2.8
+        if hasattr(compiler, name):
+            return getattr(compiler, name)
+    return None
 
 
 def _flag() -> bool:
@@ -21,32 +36,6 @@ def _flag() -> bool:
 is_fx_tracing: Callable[[], bool] = getattr(_symbolic_trace, "_get_is_fx_tracing", _flag)
 
 
-def _tensors(values: Sequence[Any]) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
-
-
-def _any_requires_grad(*args: Any) -> bool:
-    return any(t.requires_grad for t in _tensors(args))
-
-
-def _shares_memory(args: tuple[Any, ...], _: dict[str, Any], outputs: tuple[Any, ...]) -> bool:
-    seen = {t.untyped_storage()._cdata for t in _tensors(args)}
-    for output in _tensors(outputs):
-        storage = output.untyped_storage()._cdata
-        if storage in seen:
-            return True
-        seen.add(storage)
-    return False
-
-
-# Does one of these arguments, or of the lists in them, require grad? In C from PyTorch 2.8 on
-any_requires_grad: Callable[..., bool] = getattr(torch._C, "_any_requires_grad", _any_requires_grad)
-
-# Is an output an input, a view of one, or another output's memory? In C from PyTorch 2.8 on
-shares_memory: Callable[[tuple[Any, ...], dict[str, Any], tuple[Any, ...]], bool] = getattr(
-    torch._C, "_any_output_is_alias_to_input_or_output", _shares_memory
-)
+# Is a weight that autocast has cast under ``no_grad``, as forward of a Function runs, a constant
+# to all that it is cast for afterwards? To try it out takes a millisecond of every import
+CACHED_CASTS_ARE_DETACHED = torch.__version__ < "2.11"

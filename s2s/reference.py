@@ -40,7 +40,9 @@ import torch
 from torch import Tensor
 
 from . import outside
+from .casting import own_casts
 from .context import needed, taken_apart
+from .private import is_exporting
 
 P = ParamSpec("P")
 # How to look one level into a value: (name, value) -> the named values directly inside it.
@@ -248,7 +250,8 @@ class _Node(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: _Call, *tensors: Tensor) -> object:
         """Run the function; save what its backward captured."""
-        result = call.run(tensors)
+        with own_casts():
+            result = call.run(tensors)
         _refuse_captured_leaves(call, result.backward, tensors)
         closure, captured = _take_out(result.backward, _parts)
         ctx.call = call
@@ -266,7 +269,7 @@ class _Node(torch.autograd.Function):
         call: _Call = ctx.call
         memory: _Memory = ctx.memory
         tensors: tuple[Tensor, ...] = ctx.saved_tensors
-        with call.autocast.restored():
+        with call.autocast.restored(), own_casts():
             closure = memory.closure
             if torch.is_grad_enabled():
                 closure, tensors = _second_run(call, memory, tensors)
@@ -687,7 +690,7 @@ def _refuse_trainable(function: str, name: str, value: object) -> None:
 
 def _refuse_other_than_eager(name: str) -> None:
     """Refuse to run where the user's rule would be dropped, or fail obscurely."""
-    if torch.compiler.is_exporting():
+    if is_exporting():
         raise _eager_only(name, "torch.export")
     if torch.compiler.is_compiling():
         raise _eager_only(name, "torch.compile")

@@ -20,14 +20,14 @@ from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
 from . import inductor, load, operator, outside, scripted
-from .casting import without_autocast
+from .casting import with_own_casts, without_autocast
 from .deferred import deferred
 from .dynamo import constant_for_dynamo, untraced
 from .errors import TransformError
 from .ir import CELLS, LISTS, Emitted, Pair, Rule
 from .levels import jvp_below
 from .prepare import Prepared
-from .private import is_fx_tracing
+from .private import is_exporting, is_fx_tracing, original_backend
 
 __all__ = ["Compiled"]
 
@@ -169,7 +169,7 @@ class Compiled:
     def Func(self) -> type[torch.autograd.Function]:
         """The class for function transforms."""
         made: type[torch.autograd.Function] = self._made("func")[0]
-        return made if self.cast is None else without_autocast(made)
+        return with_own_casts(made) if self.cast is None else without_autocast(made)
 
     @functools.cached_property
     def func_apply(self) -> _Apply:
@@ -480,6 +480,7 @@ def _at_one_level(cls: type[torch.autograd.Function], **instead: Callable[..., A
 
 def _under_autocast(cls: type[torch.autograd.Function]) -> type[torch.autograd.Function]:
     """A subclass that remembers forward's autocast state for backward."""
+    cls = with_own_casts(cls)
 
     def forward(ctx: Any, *args: Any) -> Any:
         ctx.autocast_states = _autocast_states()
@@ -684,8 +685,7 @@ def _traces_ahead() -> bool:
     from torch._dynamo.symbolic_convert import InstructionTranslator
 
     try:
-        compiler: Any = InstructionTranslator.current_tx().output.compiler_fn
-        backend = compiler._torchdynamo_orig_backend
+        backend = original_backend(InstructionTranslator.current_tx().output.compiler_fn)
     except AttributeError:
         return False
     name = str(getattr(backend, "compiler_name", ""))
@@ -696,7 +696,6 @@ def _traces_ahead() -> bool:
 def _transformed(compiled: Compiled) -> Callable[..., Any]:
     """Calls under torch.compile, torch.export, function transforms and forward-mode AD."""
     is_compiling = torch.compiler.is_compiling
-    is_exporting = torch.compiler.is_exporting
     cls: Any = compiled.Function
     interface = compiled.interface
     plain = interface.params_of("Tensor"), interface.params_of("Optional[Tensor]")

@@ -258,3 +258,22 @@ def jacobian(sample: Sample) -> Tensor:
         grads = torch.autograd.grad(outputs, tensors, units, retain_graph=True, allow_unused=True)
         rows.append(real([torch.zeros_like(t) if g is None else g for g, t in zip(grads, tensors)]))
     return torch.stack(rows)
+
+
+@functools.cache
+def _dynamo_tells() -> bool:
+    said = "what went wrong"
+
+    def fails(x: Tensor) -> Tensor:
+        raise RuntimeError(said)
+
+    try:
+        torch.compile(fails, backend="eager", fullgraph=True)(torch.ones(1))
+    except Exception as error:
+        return said in str(error)
+    raise AssertionError
+
+
+def told_in_a_graph(message: str) -> str:
+    """What the text of an error raised in a graph matches: in PyTorch 2.8 it is Dynamo's own."""
+    return message if _dynamo_tells() else "Observed exception"
