@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import cases
 import s2s.functions
 from s2s import locate
 from s2s.cli import commands
+from s2s.convert.scopes import mentions
 from s2s.review.versions import version
 
 FUNCTIONS = Path(s2s.functions.__file__).parent
@@ -161,6 +163,30 @@ def test_a_local_name_is_not_the_class(tmp_path: Path) -> None:
     path = written(tmp_path, SWISH + more)
     assert run(path, "--in-place").exit_code == 0
     assert path.read_text().endswith(more)
+
+
+COMPREHENSIONS = """x = k = []
+def f(a, k):
+    return [x for x in x if a], {k: [x for _ in k] for k in a}, [lambda: k for x in a]
+class C:
+    k = x
+    y = [k for _ in k]
+    z = {i for i in (j for j in x)}
+def g(i):
+    return [(x, i) for _ in i if (x := i)], [i for i in i]
+"""
+
+
+def test_names_in_comprehensions_belong_to_the_same_scopes_in_every_version_of_python() -> None:
+    found = mentions(COMPREHENSIONS, ast.parse(COMPREHENSIONS))
+    homes: dict[int, int] = {}
+    shown = [f"{m.name}{homes.setdefault(m.home, len(homes))}" for m in found]
+    assert " ".join(shown) == (
+        "x0 k0 "
+        "f0 a1 k1 x0 x2 a1 x2 a1 k3 k3 k3 _4 x0 a1 x5 k1 "
+        "C0 k6 x0 y6 k6 _7 k0 z6 x0 j8 j8 i9 i9 "
+        "g0 i10 i10 _11 x10 i10 x10 i10 i10 i12 i12"
+    )
 
 
 def test_a_class_that_another_file_uses_is_left_or_keeps_its_name(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Where the names of a file are bound and used, by CPython's own scoping (``symtable``)."""
+"""Where the names of a file are bound and used, by CPython's own scoping (``symtable``).
+
+Comprehensions are scopes there up to Python 3.11 alone, and are looked at here.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,18 @@ from dataclasses import dataclass
 __all__ = ["Mention", "home_of", "mentions"]
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-_COMPREHENSIONS = {
-    ast.ListComp: "listcomp",
-    ast.SetComp: "setcomp",
-    ast.DictComp: "dictcomp",
-    ast.GeneratorExp: "genexpr",
-}
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+@dataclass(frozen=True, slots=True)
+class _Targets:
+    """A comprehension, as a scope: of the names that it binds."""
+
+    node: ast.AST
+    names: frozenset[str]
+
+
+_Table = symtable.SymbolTable | _Targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +65,7 @@ class _Walk:
         self,
         node: ast.AST,
         parents: tuple[ast.AST, ...],
-        tables: tuple[symtable.SymbolTable, ...],
+        tables: tuple[_Table, ...],
         scope: ast.AST,
     ) -> Iterator[Mention]:
         """The mentions below ``node``, which has been dealt with itself."""
@@ -67,7 +76,7 @@ class _Walk:
         self,
         node: ast.AST,
         parents: tuple[ast.AST, ...],
-        tables: tuple[symtable.SymbolTable, ...],
+        tables: tuple[_Table, ...],
         scope: ast.AST,
     ) -> Iterator[Mention]:
         for name, binds in _named(node):
@@ -77,23 +86,23 @@ class _Walk:
             outer, inner = _apart(node)
             for child in outer:
                 yield from self.one(child, inside, tables, scope)
-            deeper = (*tables, self.table(tables[-1], node))
+            deeper = (*tables, self.table(tables, node))
             for child in inner:
                 yield from self.one(child, inside, deeper, node)
-        elif type(node) in _COMPREHENSIONS:
-            first, *rest = node.generators  # type: ignore[attr-defined]
+        elif isinstance(node, _COMPREHENSIONS):
+            first, *rest = node.generators
             yield from self.one(first.iter, inside, tables, scope)
-            deeper = (*tables, self.table(tables[-1], node))
-            parts = [first.target, *first.ifs, *rest]
-            parts += [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]  # type: ignore[attr-defined]
+            parts: list[ast.AST] = [first.target, *first.ifs, *rest]
+            parts += [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
             for child in parts:
-                yield from self.one(child, inside, deeper, scope)
+                yield from self.one(child, inside, (*tables, _targets(node)), scope)
         else:
             yield from self.visit(node, inside, tables, scope)
 
-    def table(self, table: symtable.SymbolTable, node: ast.AST) -> symtable.SymbolTable:
+    def table(self, tables: tuple[_Table, ...], node: ast.AST) -> symtable.SymbolTable:
         """The scope of a node: those of one name on one line come in the order of the text."""
-        name = getattr(node, "name", None) or _COMPREHENSIONS.get(type(node), "lambda")
+        table = next(s for s in reversed(tables) if not isinstance(s, _Targets))
+        name = getattr(node, "name", "lambda")
         for child in _inside(table):
             if child.get_id() in self.seen or child.get_name() != name:
                 continue
@@ -104,12 +113,20 @@ class _Walk:
 
 
 def _inside(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
-    """Inner scopes, through those of type parameters."""
+    """Inner tables, through those of comprehensions and of type parameters."""
     for child in table.get_children():
         if child.get_type() in ("function", "class"):
             yield child
-        else:
+        if child.get_type() not in ("function", "class") or child.get_name() in _NAMES:
             yield from _inside(child)
+
+
+_NAMES = ("listcomp", "setcomp", "dictcomp", "genexpr")
+
+
+def _targets(node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> _Targets:
+    bound = (n for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name))
+    return _Targets(node, frozenset(n.id for n in bound if isinstance(n.ctx, ast.Store)))
 
 
 def _apart(node: ast.AST) -> tuple[list[ast.AST], list[ast.AST]]:
@@ -147,24 +164,23 @@ def _named(node: ast.AST) -> list[tuple[str, bool]]:
     return []
 
 
-def _owner(tables: tuple[symtable.SymbolTable, ...], name: str) -> int:
-    """The scope that a name in the innermost of some scopes belongs to."""
-    module = tables[0].get_id()
-    if len(tables) == 1:
-        return module
-    try:
-        symbol = tables[-1].lookup(name)
-    except KeyError:  # a private name of a class, or one that Python added
-        return module
-    if symbol.is_free():
-        for table in reversed(tables[:-1]):
-            if table.get_type() != "function":
-                continue
-            try:
-                outer = table.lookup(name)
-            except KeyError:
-                continue
-            if outer.is_local() and not outer.is_free():
-                return table.get_id()
-        return module
-    return module if symbol.is_global() else tables[-1].get_id()
+def _owner(tables: tuple[_Table, ...], name: str) -> int:
+    """The scope that a name in the innermost of some tables belongs to."""
+    module, *inner = tables
+    assert isinstance(module, symtable.SymbolTable)
+    for scope in reversed(inner):
+        if isinstance(scope, _Targets):
+            if name in scope.names:
+                return id(scope.node)
+            continue
+        if scope.get_type() != "function" and scope is not tables[-1]:
+            continue  # the names of a class are its own
+        try:
+            symbol = scope.lookup(name)
+        except KeyError:  # a private name of a class, or one that Python added
+            continue
+        if symbol.is_local() and not symbol.is_free():
+            return scope.get_id()
+        if symbol.is_global():
+            break
+    return module.get_id()
