@@ -349,7 +349,12 @@ def _alike(one: types.CodeType, other: types.CodeType) -> bool:
         return False
     if one.co_varnames != other.co_varnames or len(one.co_consts) != len(other.co_consts):
         return False
+    before: object = None
     for a, b in zip(one.co_consts, other.co_consts):
+        qualified = sys.version_info < (3, 11) and isinstance(before, types.CodeType)
+        before = a
+        if qualified:  # the name of a nested function, with those of the functions around it
+            continue
         if isinstance(a, types.CodeType) and isinstance(b, types.CodeType):
             if not _alike(a, b):
                 return False
