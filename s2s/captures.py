@@ -12,7 +12,7 @@ import symtable
 from collections.abc import Iterator, Mapping
 
 from .infer import from_annotation, infer, origin
-from .ir import Backward, Capture, Constant, Rule, Source
+from .ir import Backward, Capture, Constant, Rule, Source, lines_of
 from .names import of_kind, reads, walk, writes
 from .source import Binding, bindings
 
@@ -236,7 +236,22 @@ def _table(source: Source) -> Table:
     for outer in (*source.enclosing, source.function):
         assert isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
         path.append((outer.name, outer.lineno))
-    return _scope(source.text, source.file, tuple(path))
+    text = source.text if source.enclosing else _alone(source)
+    return _scope(text, source.file, tuple(path))
+
+
+def _alone(source: Source) -> str:
+    """The text of a function that no other encloses, at its place: the rest of the file, which may
+    be long, says nothing about its scope."""
+    function = source.function
+    before = [""] * (function.lineno - 1)
+    if function.col_offset:
+        before[-1] = "if True:"
+    lazy = bindings(source.tree).get("annotations")
+    if lazy is not None and lazy.origin == "__future__.annotations":
+        before[0] = "from __future__ import annotations"
+    rows = lines_of(source.text)[function.lineno - 1 : function.end_lineno]
+    return "\n".join([*before, *rows])
 
 
 @functools.lru_cache(maxsize=64)

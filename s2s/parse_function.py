@@ -516,9 +516,16 @@ def spliced(cls: FunctionClass, made: Closure) -> Source:
     rows = lines_of(cls.text)
     first = min([cls.node.lineno, *(d.lineno for d in cls.node.decorator_list)])
     last = cls.node.end_lineno or first
-    text = "\n".join([*rows[: first - 1], made.text, *rows[last:]])
-    lines = (*range(1, first), *made.lines, *range(last + 1, len(rows) + 1))
-    tree = parse_text(text)
+    if cls.node in cls.tree.body:  # at the end of the file, so that the rest need not be read again
+        text = "\n".join([*rows[: first - 1], *[""] * (last - first + 1), *rows[last:], made.text])
+        lines = (*range(1, len(rows) + 1), *made.lines)
+        alone = ast.parse("\n" * len(rows) + made.text).body
+        tree = ast.Module([*(s for s in cls.tree.body if s is not cls.node), *alone], [])
+        first = len(rows) + 1
+    else:
+        text = "\n".join([*rows[: first - 1], made.text, *rows[last:]])
+        lines = (*range(1, first), *made.lines, *range(last + 1, len(rows) + 1))
+        tree = parse_text(text)
     function, enclosing = next(
         (f, e) for f, e in functions_in(tree) if f.name == made.name and f.lineno >= first
     )

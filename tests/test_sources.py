@@ -229,3 +229,30 @@ cast = autograd_script(half, cast_inputs=torch.float64)
     assert module.same
     with torch.autocast("cpu"):
         assert module.cast.op(torch.zeros(2)).dtype == torch.float64
+
+
+@pytest.mark.parametrize("future", ["", "from __future__ import annotations, division"])
+def test_a_function_under_a_condition_is_read_in_its_place(
+    future: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "conditional.py").write_text(
+        f"""{future}
+import torch
+import s2s
+FACTOR = torch.tensor(7.0)
+
+if FACTOR > 0:
+    @s2s.autograd_script
+    def seven(x, later: bool = False):
+        s = torch.sin(x)
+        def backward(g: {"Unknown" if future else "torch.Tensor"}):
+            parts = [FACTOR * g * v for v in (s,)]
+            return parts[0], None
+        return x * s, backward
+"""
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "conditional", raising=False)
+    module: Any = importlib.import_module("conditional")
+    assert slope(module.seven) == 7
+    assert slope(torch.jit.script(module.seven)) == 7

@@ -37,9 +37,9 @@ def with_comments(text: str, first: int, last: int, rows: Sequence[tuple[str, in
     kept = Counter(c for _, c, _ in comments_in("\n".join(row for row, _ in rows)))
     lost: list[tuple[int, str]] = []
     places: dict[str, int] = {}  # where a comment that is kept stands in the file
-    for line, comment, alone in comments_in(text):
-        if not first <= line <= last:
-            continue
+    whole = "\n".join(text.split("\n")[first - 1 : last])
+    for above, comment, alone in comments_in(whole):
+        line = above + first - 1
         places.setdefault(comment, line)
         if kept[comment]:
             kept[comment] -= 1

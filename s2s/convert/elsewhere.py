@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import os
 from collections.abc import Iterator
@@ -42,11 +43,22 @@ def elsewhere(module: Module, name: str) -> tuple[Elsewhere, ...]:
             content = path.read_bytes()
             if name.encode() not in content:
                 continue
-            tree = ast.parse(content)
+            tree = _parsed(content)
         except (OSError, SyntaxError, ValueError, RecursionError):
             continue
         found += _uses(tree, module, module_of(path), name)
     return tuple(found)
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(content: bytes) -> ast.Module:
+    """Kept for the next class of the same project."""
+    return ast.parse(content)
+
+
+@functools.lru_cache(maxsize=256)
+def _parents(tree: ast.Module) -> dict[ast.AST, ast.AST]:
+    return {child: node for node in walk(tree) for child in ast.iter_child_nodes(node)}
 
 
 def _files(module: Module) -> Iterator[Path]:
@@ -82,7 +94,7 @@ def _uses(tree: ast.Module, module: Module, user: Module, name: str) -> Iterator
                 if alias.name == name:
                     what = f"imports {name}"
                     yield Elsewhere(str(user.path), node.lineno, what, True)
-    parents = {child: node for node in walk(tree) for child in ast.iter_child_nodes(node)}
+    parents = _parents(tree)
     for node in walk(tree):
         is_name = isinstance(node, ast.Name) and node.id in names
         is_attribute = isinstance(node, ast.Attribute) and node.attr == name and reaches

@@ -59,7 +59,7 @@ def home_of(text: str, tree: ast.Module, statement: ast.AST) -> int:
 
 class _Walk:
     def __init__(self) -> None:
-        self.seen: set[int] = set()
+        self.inside: dict[int, list[symtable.SymbolTable]] = {}  # of each scope, what is left
 
     def visit(
         self,
@@ -103,12 +103,12 @@ class _Walk:
         """The scope of a node: those of one name on one line come in the order of the text."""
         table = next(s for s in reversed(tables) if not isinstance(s, _Targets))
         name = getattr(node, "name", "lambda")
-        for child in _inside(table):
-            if child.get_id() in self.seen or child.get_name() != name:
-                continue
-            if child.get_lineno() == getattr(node, "lineno", 0):
-                self.seen.add(child.get_id())
-                return child
+        left = self.inside.get(table.get_id())
+        if left is None:  # symtable makes them anew at every question
+            left = self.inside[table.get_id()] = list(_inside(table))
+        for index, child in enumerate(left):
+            if child.get_name() == name and child.get_lineno() == getattr(node, "lineno", 0):
+                return left.pop(index)
         raise LookupError(f"no scope of {name} in {table.get_name()}")
 
 
