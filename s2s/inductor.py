@@ -51,6 +51,17 @@ class _Given:
             setattr(self, name, value)
 
 
+def _apart(outputs: Any) -> Any:
+    """Compiled code returns ``y`` for ``y.detach()`` too; autograd has one place per tensor."""
+    if not isinstance(outputs, tuple):
+        return outputs
+    seen: list[Any] = []
+    for output in outputs:
+        twice = isinstance(output, torch.Tensor) and any(output is other for other in seen)
+        seen.append(output.detach() if twice else output)
+    return tuple(seen)
+
+
 class Compiler:
     """Compiles the parts of one function. Where that fails, for want of a C++ compiler, say, all of
     them run as they are, and one warning says so."""
@@ -68,7 +79,9 @@ class Compiler:
             ctx = _Kept(needed)
             outputs = eager_forward(ctx, *args)
             values = {key: value for key, value in ctx.__dict__.items() if key not in _OWN}
-            return outputs, ctx.saved, ctx.constant, ctx.materialize, values
+            given = outputs if isinstance(outputs, tuple) else (outputs,)
+            constant = [i for i, o in enumerate(given) if any(o is c for c in ctx.constant)]
+            return outputs, ctx.saved, constant, ctx.materialize, values
 
         def gradients(saved: Any, needed: tuple[bool, ...], values: Any, *grads: Any) -> Any:
             return eager_backward(_Given(saved, needed, values), *grads)
@@ -77,9 +90,11 @@ class Compiler:
 
         def forward(ctx: Any, *args: Any) -> Any:
             outputs, saved, constant, materialize, values = run_forward(ctx.needs_input_grad, *args)
+            outputs = _apart(outputs)
             ctx.save_for_backward(*saved)
             if constant:
-                ctx.mark_non_differentiable(*constant)
+                given = outputs if isinstance(outputs, tuple) else (outputs,)
+                ctx.mark_non_differentiable(*(given[i] for i in constant))
             if not materialize:
                 ctx.set_materialize_grads(False)
             ctx.__dict__.update(values, _s2s_values=values)

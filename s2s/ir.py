@@ -375,6 +375,7 @@ class Interface(_Called):
     positional: tuple[str, ...]  # of the operator's arguments
     by_name: tuple[str, ...]
     fresh: bool  # the outputs surely share no memory with anything
+    overlap: bool  # one output may be another one's memory, or a view of it
     warnings: tuple[Diagnostic, ...] = ()
     unbound: tuple[str, ...] = ()  # names that the file does not bind: builtins, or mistakes
 

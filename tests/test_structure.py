@@ -27,7 +27,7 @@ LAYERS = (
     ("errors", "syntax", "flow", "report", "sizes", "gitfiles"),
     ("source", "codes", "context"),
     ("infer", "locate", "options"),
-    ("sharing", "asked"),
+    ("sharing", "identity", "asked"),
     ("effects", "parse"),
     ("captures",),
     ("check",),

@@ -23,6 +23,7 @@ from ..asked import NEEDS, bare_needs, reads_needs, unmark
 from ..captures import helpers_of
 from ..check import changed_captures, differentiable_slots, mutated_inputs
 from ..flow import bound_at_returns
+from ..identity import linked, same_tensor
 from ..infer import is_plain, is_tensor, is_tensor_tuple
 from ..ir import LISTS, Backward, Capture, Constant, Keep, Output, Pair, Rule, Saved, Stmt, replace
 from ..names import fresh, mentioned, of_kind, reads, returns_in, walk, writes
@@ -72,7 +73,7 @@ def lift_backward(
         saved = (Saved(branch, "plain", "int"), *saved)
     forward = _forward(rule, [s.name for s in saved], branch)
     forward = _bound_before_returns(forward, taken)
-    forward = _bound_before_returns(forward, taken)
+    forward = _tensors_apart(forward, taken, bindings(rule.source.tree))
     forward = (*_unbound_first(rule, captures), *forward)
     taken |= {n for s in forward for n in writes(s.tree)}
     helpers = _helper_statements(rule, captures)
@@ -317,6 +318,52 @@ def _bound_before_returns(forward: tuple[Stmt, ...], taken: set[str]) -> tuple[S
 
 def _bound_in(value: cst.BaseExpression) -> tuple[str, ...]:
     return writes(ast.parse(code(standalone(value)).strip()))
+
+
+def _tensors_apart(
+    forward: tuple[Stmt, ...], taken: set[str], found: dict[str, Binding]
+) -> tuple[Stmt, ...]:
+    """``return y, z`` as ``return y, z.detach() if z is y else z`` where the two may be one tensor:
+    autograd has one place for it, and would take the gradient of the last one for both."""
+    groups = linked([s.tree for s in forward], found)
+
+    def tensors(value: cst.BaseExpression) -> set[str]:
+        tree = ast.parse(code(standalone(value)).strip(), mode="eval").body
+        return {n for name in same_tensor(tree, found) for n in groups.get(name, {name})}
+
+    def rewrite(node: cst.Return, _: int) -> list[cst.BaseSmallStatement]:
+        assert isinstance(node.value, cst.Tuple)
+        first, saved = node.value.elements
+        if not isinstance(first.value, cst.Tuple):
+            return [node]
+        values = [e.value for e in first.value.elements]
+        held = [tensors(v) for v in values]
+        same = [[j for j in range(i) if held[i] & held[j]] for i in range(len(held))]
+        if not any(same):
+            return [node]
+        names = [
+            v.value if isinstance(v, cst.Name) else fresh(f"out_{i}", taken)
+            for i, v in enumerate(values)
+        ]
+        before = [
+            cst.Assign([cst.AssignTarget(cst.Name(name))], standalone(value))
+            for name, value in zip(names, values)
+            if not isinstance(value, cst.Name)
+        ]
+        made = [cst.Element(_unless(name, [names[j] for j in js])) for name, js in zip(names, same)]
+        outputs = first.with_changes(value=first.value.with_changes(elements=made))
+        return [
+            *before,
+            node.with_changes(value=node.value.with_changes(elements=[outputs, saved])),
+        ]
+
+    return replace_returns(forward, rewrite)
+
+
+def _unless(name: str, others: Sequence[str]) -> cst.BaseExpression:
+    """The tensor; another one of its memory where it is one of the others."""
+    test = " or ".join(f"{name} is {other}" for other in others)
+    return cst.parse_expression(f"{name}.detach() if {test} else {name}" if test else name)
 
 
 def _outputs(rule: Rule, forward: Sequence[Stmt]) -> tuple[Output, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 import libcst as cst
 
 from ..effects import carries_gradient, without_grad
+from ..identity import linked, same_tensor
 from ..infer import infer, is_plain, is_tensor, types_after
 from ..ir import Constant, Pair, Saved, Stmt, replace
 from ..names import changed, children, fresh, reads, root, same_scope, writes
@@ -31,15 +32,6 @@ __all__ = [
 
 OUTPUT = "# returned too: its derivative is this very rule"
 
-# calls that give back the tensor itself, if there is nothing to do
-_ITSELF = frozenset(
-    """
-    alpha_dropout as_tensor atleast_1d atleast_2d atleast_3d bfloat16 contiguous cpu cuda double
-    dropout feature_alpha_dropout flatten float half real requires_grad_ resolve_conj resolve_neg
-    sum_to_size to type type_as
-    """.split()
-)
-
 
 def stops(pair: Pair, trees: tuple[ast.stmt, ...]) -> set[str]:
     """Outputs that are saved: autograd reconnects these by itself, through the user's rule."""
@@ -53,17 +45,8 @@ def perhaps_outputs(pair: Pair) -> set[str]:
     trees = tuple(s.tree for s in pair.forward)
     nodes = [n for t in trees for n in same_scope(t)]
     found = {n for node in nodes if isinstance(node, ast.Return) for n in _returned(node)}
-    links = [
-        (set(writes(node)), set(_object(node.value)))
-        for node in nodes
-        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None
-    ]
-    size = -1
-    while size != len(found):
-        size = len(found)
-        for targets, values in links:
-            if values and found & (targets | values):
-                found |= targets | values
+    groups = linked(trees)
+    found |= {other for name in found for other in groups.get(name, ())}
     sure = stops(pair, trees) | {o.name for o in pair.outputs if o.name} | set(pair.arguments)
     carrying = differentiable(pair, pair.forward)
     return {
@@ -77,7 +60,7 @@ def _returned(node: ast.Return) -> Iterator[str]:
     """The names that a lifted forward's ``return outputs, (saved...)`` may return as outputs."""
     if isinstance(node.value, ast.Tuple):
         for output in node.value.elts[:-1]:
-            yield from _object(output)
+            yield from same_tensor(output)
 
 
 def differentiable(pair: Pair, body: Sequence[Stmt]) -> set[str]:
@@ -117,40 +100,6 @@ def _itself(value: ast.expr, tensors: Collection[str]) -> Iterator[str]:
         parts = [value.value]
     for part in parts:
         yield from _itself(part, tensors)
-
-
-def _object(value: ast.expr) -> Iterator[str]:
-    """The names whose very object an expression may be, also through calls that may do nothing."""
-    parts: list[ast.expr] = []
-    if isinstance(value, ast.Name):
-        yield value.id
-    elif isinstance(value, ast.NamedExpr):
-        parts = [value.target, value.value]
-    elif isinstance(value, ast.IfExp):
-        parts = [value.body, value.orelse]
-    elif isinstance(value, (ast.BoolOp, ast.Dict)):
-        parts = value.values
-    elif isinstance(value, (ast.Tuple, ast.List)):
-        parts = value.elts
-    elif isinstance(value, ast.Starred):
-        parts = [value.value]
-    elif isinstance(value, ast.Attribute) and value.attr == "real":
-        parts = [value.value]
-    elif isinstance(value, ast.Call):
-        parts = list(_given_back(value))
-    for part in parts:
-        yield from _object(part)
-
-
-def _given_back(call: ast.Call) -> Iterator[ast.expr]:
-    """``s.contiguous()``, ``F.dropout(s, p, training)``, ``s.mul_(2)``."""
-    func = call.func
-    name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
-    inplace = name.endswith("_") and not name.endswith("__")
-    if name in _ITSELF or inplace:
-        if isinstance(func, ast.Attribute):
-            yield func.value
-        yield from call.args[:1]
 
 
 def _with_grad(node: ast.AST) -> Iterator[ast.AST]:
