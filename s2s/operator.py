@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator as operator_module
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 from .casting import casting
 
-__all__ = ["call", "define", "named", "no_operator"]
+__all__ = ["call", "define", "define_as_of_now", "named", "no_operator"]
 
 _transforms_active = torch._C._are_functorch_transforms_active
 _autocast_active = torch._C._is_any_autocast_enabled
@@ -56,6 +57,31 @@ def define(compiled: Compiled) -> Any:
     library.define(signature)
     _LIBRARIES[name] = (library, text)
     overload = getattr(torch.ops.s2s, name).default
+    _implement(compiled, library, name, overload)
+    _alias(compiled.name, name)
+    return overload
+
+
+def define_as_of_now(compiled: Compiled) -> Any:
+    """The operator again, as an overload that is named after what the function does.
+
+    torch.compile keeps compiled programs on disk, the derivatives in them too, and finds them by
+    the names of their operators: by a lasting name it would find the gradient of an earlier text.
+    """
+    if compiled.op is None:
+        return None
+    name, version = compiled.interface.operator, f"as_of_{compiled.version}"
+    library, _ = _LIBRARIES[name]
+    if version not in getattr(torch.ops.s2s, name).overloads():
+        signature = str(compiled.interface.schema)
+        library.define(signature.replace(name, f"{name}.{version}", 1))
+        overload = getattr(getattr(torch.ops.s2s, name), version)
+        _implement(compiled, library, f"{name}.{version}", overload)
+    return getattr(getattr(torch.ops.s2s, name), version)
+
+
+def _implement(compiled: Compiled, library: Any, name: str, overload: Any) -> None:
+    """Register what an overload does."""
     # the dispatcher leaves out arguments that equal their default
     defaults = {a.name: a.default_value for a in overload._schema.arguments}
     plain, differentiable = _kernels(compiled, defaults)
@@ -64,8 +90,6 @@ def define(compiled: Compiled) -> Any:
     _register_fake(library, name, plain)
     kernel = _batched_kernel(compiled, defaults)
     library.impl(name, kernel, "FuncTorchBatched", with_keyset=True)
-    _alias(compiled.name, name)
-    return overload
 
 
 def _register_fake(library: Any, name: str, kernel: Callable[..., Any]) -> None:
@@ -113,7 +137,7 @@ def _kernels(
     compiled: Compiled, defaults: dict[str, Any]
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     order = _order(compiled)
-    fresh = compiled.interface.fresh
+    fresh, overlap = compiled.interface.fresh, compiled.interface.overlap
     count = len(order)
     rest = tuple(defaults[name] for name in order)
     same_order = tuple(order) == compiled.arguments and not compiled.interface.listed
@@ -128,7 +152,7 @@ def _kernels(
     def plain(*args: Any, **keywords: Any) -> Any:
         args = arguments(args, keywords)  # type: ignore[assignment]
         out = compiled.run(*args)
-        return out if fresh else _apart(out, args)
+        return out if fresh else _apart(out, args, overlap)
 
     def differentiable(*args: Any, **keywords: Any) -> Any:
         # one flat function: this is what each step of a scripted loop pays
@@ -144,7 +168,7 @@ def _kernels(
             return compiled.below(*args)
         else:
             out = compiled.run(*args)
-        return out if fresh else _apart(out, args)
+        return out if fresh else _apart(out, args, overlap)
 
     if compiled.interface.watched:
         differentiable = _watching(compiled, differentiable)
@@ -182,15 +206,32 @@ def recorded_for_later() -> bool:
     return TracingContext.try_get() is None or torch.compiler.is_exporting()
 
 
-def _apart(out: Any, args: Sequence[Any]) -> Any:
+def _apart(out: Any, args: Sequence[Any], overlap: bool) -> Any:
     """An operator may not return its inputs, views of them, or one output twice: copies then."""
     outputs = out if isinstance(out, tuple) else (out,)
+    if overlap and TracingContext.try_get() is not None and not _transforms_active():
+        return tuple(_own_copy()(t) for t in outputs)
     try:
         if not _shares_memory(tuple(args), {}, outputs):
             return out
     except NotImplementedError:  # tensors of function transforms have no storage in some versions
         pass
     return out.clone() if isinstance(out, Tensor) else tuple(t.clone() for t in out)
+
+
+@functools.cache
+def _own_copy() -> Any:
+    """A copy that a compiler does not take out. Of two clones of one tensor Inductor makes one, and
+    autograd then takes the gradient of the last one for both."""
+
+    @torch.library.custom_op("s2s::own_copy", mutates_args=())
+    def own_copy(x: Tensor) -> Tensor:
+        return x.clone()
+
+    own_copy.register_fake(torch.empty_like)
+    own_copy.register_autograd(lambda _, grad: grad, setup_context=None)
+    own_copy.register_vmap(lambda info, dims, x: (own_copy(x), dims[0]))
+    return own_copy
 
 
 def _order(compiled: Compiled) -> list[str]:
@@ -215,14 +256,15 @@ def named(compiled: Compiled, args: Sequence[Any]) -> dict[str, Any]:
     return given
 
 
-def call(compiled: Compiled, args: Sequence[Any]) -> Any:
-    """Call the operator with forward's arguments."""
+def call(compiled: Compiled, args: Sequence[Any], overload: Any = None) -> Any:
+    """Call the operator, or another overload of it, with forward's arguments."""
     if compiled.op is None:
         raise no_operator(compiled)
     given = named(compiled, args)
     interface = compiled.interface
     by_name = {name: given[name] for name in interface.by_name}
-    out = compiled.op(*(given[name] for name in interface.positional), **by_name)
+    op = compiled.op if overload is None else overload
+    out = op(*(given[name] for name in interface.positional), **by_name)
     one = len(interface.outputs) == 1 and not interface.single
     return (out,) if one else out
 

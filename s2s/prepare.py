@@ -28,7 +28,7 @@ class Prepared:
 
     def __init__(self, read: Callable[[], Rule], key: str = "") -> None:
         self._read = read
-        self._key = key
+        self.key = key
         self._texts: dict[str, Emitted] = {}
         self._finals: dict[str, Pair] = {}
         self._variants: dict[tuple[tuple[str, str], ...], Prepared] = {}
@@ -48,7 +48,7 @@ class Prepared:
 
     def _found(self) -> Interface | None:
         """What every decoration needs, in one entry: the interface, and what callers call."""
-        entry = cache.read(self._key)
+        entry = cache.read(self.key)
         if entry is None:
             return None
         try:
@@ -65,7 +65,7 @@ class Prepared:
         call = self._texts["call"] = self._printed("call", None, None)
         if self.rule.recompute:  # it may name what cannot be computed again
             self.text("eager")
-        cache.write(self._key, {"interface": made, "call": call})
+        cache.write(self.key, {"interface": made, "call": call})
         return made
 
     def text(
@@ -75,7 +75,7 @@ class Prepared:
         written = json.dumps([types, literals], sort_keys=True) if types or literals else ""
         name = f"{form} {written}".rstrip()
         if name not in self._texts:
-            key = self._key and cache.digest(self._key, name)
+            key = self.key and cache.digest(self.key, name)
             try:
                 self._texts[name] = _emitted(cache.read(key) or {})
             except (KeyError, TypeError):
@@ -97,7 +97,7 @@ class Prepared:
         """The same function with other types of some arguments."""
         kinds = tuple(given.items())
         if kinds not in self._variants:
-            key = self._key and cache.digest(self._key, "retyped", json.dumps(kinds))
+            key = self.key and cache.digest(self.key, "retyped", json.dumps(kinds))
             self._variants[kinds] = Prepared(lambda: _retyped(self.rule, given), key)
         return self._variants[kinds]
 

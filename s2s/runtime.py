@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import types
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
-from . import inductor, load, operator, outside, scripted
+from . import cache, inductor, load, operator, outside, scripted
 from .casting import with_own_casts, without_autocast
 from .deferred import deferred
 from .dynamo import constant_for_dynamo, untraced
@@ -195,6 +196,20 @@ class Compiled:
     def op(self) -> Any:
         """The operator's only overload, ``torch.ops.s2s.<name>.default``, or None."""
         return operator.define(self)
+
+    @functools.cached_property
+    def op_as_of_now(self) -> Any:
+        """An overload of it for programs that torch.compile keeps: another one with every text."""
+        return operator.define_as_of_now(self)
+
+    @property
+    def version(self) -> str:
+        """A name for all that the function depends on; one of this process where it reads what is
+        not in its file, or what may be bound again."""
+        key, interface = self.prepared.key, self.interface
+        lasts = key and not interface.watched and all(c.lifted for c in interface.constants)
+        parts = (key, str(self.cast), str(self.compiles), "" if lasts else _THIS_PROCESS)
+        return cache.digest(*parts)[:16]
 
     def differentiable(self, *args: Any) -> Any:
         """What the operator's Autograd kernel does: the user's rule at this level alone."""
@@ -522,6 +537,9 @@ class _Autocast:
             context.__exit__(*error)
 
 
+_THIS_PROCESS = uuid.uuid4().hex[:16]
+
+
 class Constants(types.ModuleType):
     """What the calling text reads as ``s2s``.
 
@@ -716,9 +734,24 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
             f"{compiled.name} has no operator, and without one this backend would drop its second "
             'derivative: use backend="inductor" or "aot_eager", or fullgraph=False'
         )
+        if interface.overlap:
+            why = (
+                f"{compiled.name} has no operator, and without one torch.compile would mix up the "
+                "gradients of outputs that share memory: return a clone() of one of them, or use "
+                "fullgraph=False"
+            )
         outside = torch.compiler.disable(compiled.apply, reason=why)  # type: ignore[no-untyped-call]
         made_for_dynamo.outside = outside
         return True
+
+    @constant_for_dynamo
+    def make_op() -> bool:
+        made_for_dynamo.op = compiled.op_as_of_now
+        return True
+
+    def in_graph(args: tuple[Any, ...]) -> Any:
+        make_op()
+        return operator.call(compiled, args, made_for_dynamo.op)
 
     cast = compiled.cast is not None
 
@@ -735,11 +768,11 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
             if is_exporting() or cast or extra() or _transforms_active():
                 if compiled.op is None and torch.compiler.is_dynamo_compiling():
                     raise RuntimeError(why_no_operator())
-                return operator.call(compiled, args)
-            if _traces_ahead() or not _asks(args):
+                return operator.call(compiled, args) if is_exporting() else in_graph(args)
+            if (_traces_ahead() and not interface.overlap) or not _asks(args):
                 return cls.apply(*args)
             if compiled.op is not None:
-                return operator.call(compiled, args)
+                return in_graph(args)
             make_outside()
             return made_for_dynamo.outside(*args)
         if compiled.interface.dirty:

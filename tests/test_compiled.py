@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -156,3 +159,82 @@ def tensors_kept(f: Any, args: list[Tensor]) -> int:
     output = f(*args)
     saved = output.grad_fn.saved_tensors
     return len({t.untyped_storage().data_ptr() for t in saved})
+
+
+VERSIONED = """
+import torch
+import s2s
+
+
+def helper(x):
+    return {} * x
+
+
+@s2s.autograd_script
+def f(x):
+    return x * 2, lambda g: helper(g)
+"""
+
+
+def recorded(module: ModuleType, factor: int) -> str:
+    """The graph that torch.compile looks for on disk, of the file with this factor in it."""
+    Path(str(module.__file__)).write_text(VERSIONED.format(factor))
+    importlib.reload(module)
+    graphs: list[str] = []
+
+    def backend(graph: torch.fx.GraphModule, _: Any) -> Any:
+        graphs.append(graph.code)
+        return graph.forward
+
+    torch._dynamo.reset()
+    call = torch.compile(torch.func.grad(module.f), backend=backend, fullgraph=True)
+    assert call(torch.tensor(3.0)).item() == factor
+    return graphs[0]
+
+
+def test_a_program_kept_on_disk_is_not_that_of_an_earlier_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "versioned.py").write_text(VERSIONED.format(1))
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("versioned")
+    assert recorded(module, 7) != recorded(module, 100)
+
+
+def test_exported_programs_call_the_operator_by_its_lasting_name() -> None:
+    class Net(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return seven(x)
+
+    program = torch.export.export(Net(), (torch.ones(3, requires_grad=True),))
+    targets = [str(n.target) for n in program.graph.nodes if "seven" in str(n.target)]
+    assert targets and all(t.endswith("seven.default") for t in targets)
+
+
+@s2s.autograd_script
+def one_tensor_twice(x: Tensor) -> Any:
+    y = torch.sin(x)
+
+    def backward(a: Tensor, b: Tensor) -> Any:
+        return 7 * a + 11 * b
+
+    return y, y.contiguous(), backward
+
+
+@s2s.autograd_script
+def two_copies(x: Tensor) -> Any:
+    y = torch.sin(x)
+
+    def backward(a: Tensor, b: Tensor) -> Any:
+        return 7 * a + 11 * b.view(a.shape)
+
+    return y.clone(), y.clone().view(-1), backward
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("f", [one_tensor_twice, two_copies])
+def test_outputs_of_one_memory_keep_their_own_gradients(f: Any, backend: str) -> None:
+    x = torch.zeros(2, 2, requires_grad=True)
+    a, b = torch.compile(f, backend=backend, fullgraph=True)(x)
+    torch.autograd.backward((a, b), (torch.ones(2, 2), torch.ones(b.shape)))
+    assert x.grad is not None and x.grad.unique().tolist() == [18.0]
