@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 __all__ = [
+    "TENSOR_METHODS",
     "UPDATES",
     "changed",
     "children",
@@ -265,6 +266,7 @@ def root(node: ast.AST) -> str | None:
 
 
 UPDATES = {"append", "extend", "insert", "pop", "remove", "clear", "update", "sort", "add"}
+TENSOR_METHODS = {"sort", "add"}  # whose result is used, where a list's or a set's is None
 
 
 def changed(
@@ -275,13 +277,18 @@ def changed(
 
     >>> changed(ast.parse("x.mul_(2); y[0] = 1; z += 1; f(a, out=b)"))
     ('x', 'y', 'z', 'b')
+    >>> changed(ast.parse("names.add('x'); y = x.add(1)"))
+    ('names',)
     """
     found: list[str | None] = []
+    alone: list[ast.AST] = [node]
     for inner in _changing(node):
         if isinstance(inner, ast.AugAssign):
             found.append(root(inner.target))
+        elif isinstance(inner, ast.Expr):
+            alone.append(inner.value)
         elif isinstance(inner, ast.Call):
-            found.extend(_changed_by_call(inner, is_module))
+            found.extend(_changed_by_call(inner, is_module, inner in alone))
         else:
             found.append(root(inner))
     return tuple(dict.fromkeys(n for n in found if n))
@@ -293,7 +300,7 @@ def _changing(node: ast.AST) -> tuple[ast.AST, ...]:
     return tuple(
         inner
         for inner in same_scope(node)
-        if isinstance(inner, (ast.AugAssign, ast.Call))
+        if isinstance(inner, (ast.AugAssign, ast.Call, ast.Expr))
         or (
             isinstance(inner, (ast.Subscript, ast.Attribute))
             and not isinstance(inner.ctx, ast.Load)
@@ -301,7 +308,9 @@ def _changing(node: ast.AST) -> tuple[ast.AST, ...]:
     )
 
 
-def _changed_by_call(call: ast.Call, is_module: Callable[[str], bool]) -> Iterator[str | None]:
+def _changed_by_call(
+    call: ast.Call, is_module: Callable[[str], bool], alone: bool
+) -> Iterator[str | None]:
     for keyword in call.keywords:
         if keyword.arg == "out":
             yield root(keyword.value)
@@ -315,7 +324,8 @@ def _changed_by_call(call: ast.Call, is_module: Callable[[str], bool]) -> Iterat
     if isinstance(call.func, ast.Attribute):
         owner = root(call.func)
         if owner and not is_module(owner):
-            if (inplace and name != "requires_grad_") or name in UPDATES:
+            update = name in UPDATES and (alone or name not in TENSOR_METHODS)
+            if (inplace and name != "requires_grad_") or update:
                 yield owner
             return
     if inplace and call.args:

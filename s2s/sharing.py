@@ -10,7 +10,7 @@ import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from .infer import is_plain
-from .names import UPDATES, changed, children, walk
+from .names import TENSOR_METHODS, UPDATES, changed, children, walk
 from .source import Binding
 from .vocabulary import METADATA, SHARING
 
@@ -43,6 +43,7 @@ class _Sharing:
         self.shares: dict[str, _Roots] = {name: {name} for name in roots}
         self.types = types
         self.bindings = bindings
+        self.alone: ast.expr | None = None  # the expression that is a statement, whose value goes
 
     # --- statements ---------------------------------------------------------------------------
 
@@ -54,6 +55,7 @@ class _Sharing:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             self.shares[node.name] = set()
             return
+        self.alone = node.value if isinstance(node, ast.Expr) else None
         for part in children(node):
             if isinstance(part, ast.expr):
                 yield from self.expression(part)
@@ -137,7 +139,8 @@ class _Sharing:
         name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
         inplace = name.endswith("_") and not name.endswith("__") and name != "requires_grad_"
         if isinstance(func, ast.Attribute) and not self.is_module(func.value):
-            if inplace or (name in UPDATES and not self.holds_only(func.value)):
+            update = name in UPDATES and (call is self.alone or name not in TENSOR_METHODS)
+            if inplace or (update and not self.holds_only(func.value)):
                 yield func.value
         elif inplace and call.args:
             yield call.args[0]
