@@ -160,6 +160,7 @@ def with_starts(pair: Pair, starts: list[str]) -> Pair:
         extra.append(Saved(name, keep_for(types[name]), types[name]))
     if not extra:
         return pair
+    pair = rename_locals(pair, {s.name for s in extra})
     order = {name: index for index, name in enumerate(pair.arguments)}
     inputs = sorted(
         (s for s in (*pair.saved, *extra) if s.name in order), key=lambda s: order[s.name]
