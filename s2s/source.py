@@ -314,12 +314,14 @@ def _compile_alone(
             tree = ast.copy_location(ast.ClassDef(outer.name, [], [], [tree], []), function)
             if sys.version_info >= (3, 12):
                 tree.type_params = []
-    if code.co_freevars:
+    names = [name for name in code.co_freevars if name != "__class__"]
+    if names:
         maker = ast.parse("def _(): pass").body[0]
         assert isinstance(maker, ast.FunctionDef)
-        names = [name for name in code.co_freevars if name != "__class__"]
         maker.args.args = [ast.copy_location(ast.arg(name), function) for name in names]
         maker.body = [tree]
+        if isinstance(tree, ast.ClassDef) and tree.name not in names:  # no variable of the maker
+            maker.body.insert(0, ast.copy_location(ast.Global([tree.name]), function))
         tree = maker
     # CPython compiles calls of imported names in its own way
     imports = [s for s in _top_level(source.tree.body) if isinstance(s, _IMPORTS)]

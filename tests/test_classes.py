@@ -246,6 +246,52 @@ def test_a_class_without_a_file_is_refused() -> None:
         s2s.from_function(scope["Gone"])
 
 
+class Sine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return torch.sin(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return 7 * g * torch.cos(x)
+
+
+class ThriceSuper(Sine):
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return 3 * super(ThriceSuper, ThriceSuper).backward(ctx, g)
+
+
+def test_super_reads_the_class_it_is_written_in() -> None:
+    x = torch.zeros(2, requires_grad=True)
+    s2s.from_function(ThriceSuper)(x).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [21.0, 21.0]
+
+
+class ByLambda(torch.autograd.Function):
+    forward = staticmethod(lambda ctx, x: 2 * x)
+    backward = staticmethod(lambda ctx, g: 2 * g)
+
+
+class ByItsOtherName(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return 2 * x
+
+    @staticmethod
+    def vjp(ctx: Any, g: Any) -> Any:
+        return 2 * g
+
+
+@pytest.mark.parametrize(("cls", "why"), [(ByLambda, "is a lambda"), (ByItsOtherName, "vjp")])
+def test_methods_that_are_not_read_are_named(cls: Any, why: str) -> None:
+    with pytest.raises(s2s.TransformError, match=why) as caught:
+        s2s.from_function(cls)
+    assert caught.value.filename == __file__
+
+
 def test_all_problems_of_a_class_are_told_at_once(tmp_path: Path) -> None:
     text = (
         "import torch\n\nKEPT = []\n\n\nclass Odd(torch.autograd.Function):\n"

@@ -177,14 +177,20 @@ def from_class(cls: type[Any]) -> FunctionClass:
     forward = methods.get("forward")
     if forward is None or "backward" not in methods:
         missing = "forward" if forward is None else "backward"
-        raise TransformError(
-            [_unreadable(cls.__name__, Span("<unknown>", 1), f"it has no {missing} of its own")]
-        )
+        given = next((m.__code__ for m in methods.values()), None)
+        place = Span(given.co_filename, given.co_firstlineno) if given else Span("<unknown>", 1)
+        why = f"it has no {missing} of its own"
+        if forward is not None and "vjp" in vars(cls):
+            why += ", and PyTorch's other name for it, vjp, is not read"
+        raise TransformError([_unreadable(cls.__name__, place, why)])
     for name, function in methods.items():
         if function.__module__ != cls.__module__:
             place = Span(function.__code__.co_filename, function.__code__.co_firstlineno)
             why = f"{name} is inherited from {function.__module__}, another file"
             raise TransformError([_unreadable(cls.__name__, place, why)])
+        if function.__name__ == "<lambda>":
+            place = Span(function.__code__.co_filename, function.__code__.co_firstlineno)
+            raise TransformError([_unreadable(cls.__name__, place, f"{name} is a lambda")])
     code = forward.__code__
     file = code.co_filename
     linecache.checkcache(file)

@@ -497,7 +497,13 @@ def _refuse_odd_uses(made: Plan, part: Part, writable: bool) -> None:
             if asks and is_name(node.args[0], ctx) and constant:
                 known.add(id(node.args[0]))
     statements = {id(n.value) for n in walk(part.tree) if isinstance(n, ast.Expr)}
+    called = {id(n.func) for n in walk(part.tree) if isinstance(n, ast.Call)}
     for node in walk(part.tree):
+        if attribute_of(node, ctx) in _METHODS and id(node) not in called:
+            method = f"ctx.{attribute_of(node, ctx)}"
+            what = f"{part.name} gives {method} another name"
+            problem = Problem(node, part.name, "S2S223", what, f"call it: `{method}(...)`")
+            made.problems.append(problem)
         if is_name(node, ctx) and id(node) not in known:
             if isinstance(node.ctx, ast.Load):  # type: ignore[attr-defined]
                 made.problems.append(
