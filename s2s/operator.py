@@ -43,10 +43,26 @@ def define(compiled: Compiled) -> Any:
     The full name holds the module's, so that a saved program can never find another function
     under it. ``torch.ops.s2s.<function>`` stands for it as long as one module defines such a name.
     """
+    name = compiled.interface.operator
+    overload = _defined(compiled, name)
+    if overload is not None:
+        _alias(compiled.name, name)
+    return overload
+
+
+def define_as_of_now(compiled: Compiled) -> Any:
+    """The operator again, under a name that is another one as soon as the function is.
+
+    torch.compile keeps compiled programs on disk, the derivatives in them too, and finds them by
+    the names of their operators: by a lasting name it would find the gradient of an earlier text.
+    """
+    return _defined(compiled, f"{compiled.interface.operator}_as_of_{compiled.version}")
+
+
+def _defined(compiled: Compiled, name: str) -> Any:
     signature = compiled.interface.schema
     if signature is None:
         return None
-    name = compiled.interface.operator
     text = f"{signature} {compiled.interface.written} {compiled.cast} {compiled.compiles}"
     known = _LIBRARIES.get(name)
     if known is not None:
@@ -54,34 +70,9 @@ def define(compiled: Compiled) -> Any:
             return getattr(torch.ops.s2s, name).default
         _destroy(name)
     library: Any = torch.library.Library("s2s", "FRAGMENT")  # type: ignore[no-untyped-call]
-    library.define(signature)
+    library.define(signature.replace(compiled.interface.operator, name, 1))
     _LIBRARIES[name] = (library, text)
     overload = getattr(torch.ops.s2s, name).default
-    _implement(compiled, library, name, overload)
-    _alias(compiled.name, name)
-    return overload
-
-
-def define_as_of_now(compiled: Compiled) -> Any:
-    """The operator again, as an overload that is named after what the function does.
-
-    torch.compile keeps compiled programs on disk, the derivatives in them too, and finds them by
-    the names of their operators: by a lasting name it would find the gradient of an earlier text.
-    """
-    if compiled.op is None:
-        return None
-    name, version = compiled.interface.operator, f"as_of_{compiled.version}"
-    library, _ = _LIBRARIES[name]
-    if version not in getattr(torch.ops.s2s, name).overloads():
-        signature = str(compiled.interface.schema)
-        library.define(signature.replace(name, f"{name}.{version}", 1))
-        overload = getattr(getattr(torch.ops.s2s, name), version)
-        _implement(compiled, library, f"{name}.{version}", overload)
-    return getattr(getattr(torch.ops.s2s, name), version)
-
-
-def _implement(compiled: Compiled, library: Any, name: str, overload: Any) -> None:
-    """Register what an overload does."""
     # the dispatcher leaves out arguments that equal their default
     defaults = {a.name: a.default_value for a in overload._schema.arguments}
     plain, differentiable = _kernels(compiled, defaults)
@@ -90,6 +81,7 @@ def _implement(compiled: Compiled, library: Any, name: str, overload: Any) -> No
     _register_fake(library, name, plain)
     kernel = _batched_kernel(compiled, defaults)
     library.impl(name, kernel, "FuncTorchBatched", with_keyset=True)
+    return overload
 
 
 def _register_fake(library: Any, name: str, kernel: Callable[..., Any]) -> None:
@@ -224,7 +216,7 @@ def _own_copy() -> Any:
     """A copy that a compiler does not take out. Of two clones of one tensor Inductor makes one, and
     autograd then takes the gradient of the last one for both."""
 
-    @torch.library.custom_op("s2s::own_copy", mutates_args=())
+    @torch.library.custom_op("s2s_own::copy", mutates_args=())
     def own_copy(x: Tensor) -> Tensor:
         return x.clone()
 

@@ -199,7 +199,7 @@ class Compiled:
 
     @functools.cached_property
     def op_as_of_now(self) -> Any:
-        """An overload of it for programs that torch.compile keeps: another one with every text."""
+        """The same for programs that torch.compile keeps: another one with every text."""
         return operator.define_as_of_now(self)
 
     @property
@@ -208,8 +208,8 @@ class Compiled:
         not in its file, or what may be bound again."""
         key, interface = self.prepared.key, self.interface
         lasts = key and not interface.watched and all(c.lifted for c in interface.constants)
-        parts = (key, str(self.cast), str(self.compiles), "" if lasts else _THIS_PROCESS)
-        return cache.digest(*parts)[:16]
+        parts = (key, interface.written, str(self.cast), str(self.compiles))
+        return cache.digest(*parts, "" if lasts else _THIS_PROCESS)[:16]
 
     def differentiable(self, *args: Any) -> Any:
         """What the operator's Autograd kernel does: the user's rule at this level alone."""
