@@ -250,12 +250,12 @@ def named(compiled: Compiled, args: Sequence[Any]) -> dict[str, Any]:
 
 def call(compiled: Compiled, args: Sequence[Any], overload: Any = None) -> Any:
     """Call the operator, or another overload of it, with forward's arguments."""
-    if compiled.op is None:
+    op = compiled.op if overload is None else overload
+    if op is None:
         raise no_operator(compiled)
     given = named(compiled, args)
     interface = compiled.interface
     by_name = {name: given[name] for name in interface.by_name}
-    op = compiled.op if overload is None else overload
     out = op(*(given[name] for name in interface.positional), **by_name)
     one = len(interface.outputs) == 1 and not interface.single
     return (out,) if one else out

@@ -52,8 +52,10 @@ class Compiled:
         defaults: tuple[tuple[Any, ...] | None, dict[str, Any] | None],
         compile: bool = False,
         cast: tuple[torch.dtype, tuple[str, ...]] | None = None,
+        lasting: bool = True,
     ) -> None:
         self.prepared = prepared
+        self.lasting = lasting  # False: a variant, whose operator only graphs of this process call
         self.cast = cast
         self.interface = prepared.interface
         self.name = prepared.interface.name
@@ -195,7 +197,7 @@ class Compiled:
     @functools.cached_property
     def op(self) -> Any:
         """The operator's only overload, ``torch.ops.s2s.<name>.default``, or None."""
-        return operator.define(self)
+        return operator.define(self) if self.lasting else self.op_as_of_now
 
     @functools.cached_property
     def op_as_of_now(self) -> Any:
@@ -208,7 +210,7 @@ class Compiled:
         not in its file, or what may be bound again."""
         key, interface = self.prepared.key, self.interface
         lasts = key and not interface.watched and all(c.lifted for c in interface.constants)
-        parts = (key, interface.written, str(self.cast), str(self.compiles))
+        parts = (key, interface.written, str(interface.schema), str(self.cast), str(self.compiles))
         return cache.digest(*parts, "" if lasts else _THIS_PROCESS)[:16]
 
     def differentiable(self, *args: Any) -> Any:
@@ -402,14 +404,18 @@ class Compiled:
         ``f(x, 2.0)`` where nothing says that the second parameter may be a number, or a tensor for
         a parameter with a number as its default. Made once per combination.
         """
+        return self.variant_of(tuple(map(_kind, args)))
+
+    def variant_of(self, kinds: tuple[str, ...]) -> Compiled:
+        """The same for arguments of these types."""
         names, listed = self.arguments, self.interface.listed
         fixed = {p.name for p in self.interface.params if p.bound or p.name == listed}
-        kinds = tuple("" if name in fixed else _kind(value) for name, value in zip(names, args))
+        kinds = tuple("" if name in fixed else kind for name, kind in zip(names, kinds))
         if kinds not in self.variants:
             given = {n: k for n, k in zip(names, kinds) if k}
             prepared = self.prepared.retyped(given)
             self.variants[kinds] = Compiled(
-                prepared, self.scope, self.cells, self.defaults, self.compiles
+                prepared, self.scope, self.cells, self.defaults, self.compiles, lasting=False
             )
         return self.variants[kinds]
 
@@ -744,14 +750,39 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
         made_for_dynamo.outside = outside
         return True
 
+    def odd(args: tuple[Any, ...]) -> str:
+        """The parameter that looks like a tensor and is given something else."""
+        for index in (*plain[0], *plain[1]):
+            given = args[index]
+            if not isinstance(given, Tensor) and (given is not None or index in plain[0]):
+                return compiled.arguments[index]
+        return ""
+
     @constant_for_dynamo
-    def make_op() -> bool:
-        made_for_dynamo.op = compiled.op_as_of_now
+    def make_op(kinds: tuple[str, ...], key: str) -> bool:
+        chosen = compiled.variant_of(kinds) if kinds else compiled
+        if chosen.op is None:
+            raise operator.no_operator(chosen)
+        setattr(made_for_dynamo, f"compiled{key}", chosen)
+        setattr(made_for_dynamo, f"op{key}", chosen.op_as_of_now)
         return True
 
     def in_graph(args: tuple[Any, ...]) -> Any:
-        make_op()
-        return operator.call(compiled, args, made_for_dynamo.op)
+        kinds = tuple([_kind(a) for a in args]) if odd(args) else ()
+        key = "_".join(kinds)
+        make_op(kinds, key)
+        chosen = getattr(made_for_dynamo, f"compiled{key}")
+        return operator.call(chosen, args, getattr(made_for_dynamo, f"op{key}"))
+
+    def kept(args: tuple[Any, ...]) -> Any:
+        """In a graph that outlives the process."""
+        if name := odd(args):
+            kind = _kind(args[compiled.arguments.index(name)])
+            raise RuntimeError(
+                f"{compiled.name}: {name} is no tensor here, and nothing in the source says so. "
+                f"In a recorded or exported program it has one type: annotate it, `{name}: {kind}`"
+            )
+        return operator.call(compiled, args)
 
     cast = compiled.cast is not None
 
@@ -768,7 +799,7 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
             if is_exporting() or cast or extra() or _transforms_active():
                 if compiled.op is None and torch.compiler.is_dynamo_compiling():
                     raise RuntimeError(why_no_operator())
-                return operator.call(compiled, args) if is_exporting() else in_graph(args)
+                return kept(args) if is_exporting() else in_graph(args)
             if (_traces_ahead() and not interface.overlap) or not _asks(args):
                 return cls.apply(*args)
             if compiled.op is not None:
@@ -781,13 +812,11 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
                 "transforms and forward-mode AD. Return a new tensor instead"
             )
         if _recorded():
-            return operator.call(compiled, args)
+            return kept(args)
         _refuse_nested_forward_mode(compiled.name)
-        for index in (*plain[0], *plain[1]):
-            given = args[index]
-            if not isinstance(given, Tensor) and (given is not None or index in plain[0]):
-                refuse_nested(compiled, args)  # no tensor where one was expected: f(x, 3.0)
-                return compiled.variant(args).module.transformed(*args)
+        if odd(args):
+            refuse_nested(compiled, args)  # no tensor where one was expected: f(x, 3.0)
+            return compiled.variant(args).module.transformed(*args)
         for name, value in zip(compiled.arguments, args):
             if not isinstance(value, Tensor) and holds_tensor(value):
                 raise TypeError(

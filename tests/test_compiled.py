@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -238,3 +239,38 @@ def test_outputs_of_one_memory_keep_their_own_gradients(f: Any, backend: str) ->
     a, b = torch.compile(f, backend=backend, fullgraph=True)(x)
     torch.autograd.backward((a, b), (torch.ones(2, 2), torch.ones(b.shape)))
     assert x.grad is not None and x.grad.unique().tolist() == [18.0]
+
+
+@s2s.autograd_script
+def unannotated(x: Tensor, k, training=None):  # type: ignore[no-untyped-def]
+    s = torch.sin(x) if training else x
+
+    def backward(g: Tensor) -> Any:
+        return 7 * g * k * s, None, None
+
+    return s * k, backward
+
+
+@pytest.mark.parametrize("values", [(2,), (2.0,), (2, True)])
+def test_numbers_that_nobody_annotated_in_graphs(values: tuple[Any, ...]) -> None:
+    x = torch.tensor(3.0)
+    want = 7 * values[0] * (math.sin(3.0) if len(values) > 1 else 3.0)
+
+    def loss(x: Tensor) -> Tensor:
+        return unannotated(x, *values)
+
+    compiled = torch.compile(torch.func.grad(loss), backend="aot_eager", fullgraph=True)
+    assert compiled(x).item() == pytest.approx(want)
+    leaf = x.clone().requires_grad_()
+    torch.compile(loss, backend="eager", fullgraph=True)(leaf).backward()
+    assert leaf.grad is not None and leaf.grad.item() == pytest.approx(want)
+    assert unannotated.op is not None  # that of tensors, still
+
+
+def test_numbers_that_nobody_annotated_in_exported_programs() -> None:
+    class Net(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return unannotated(x, 2.0)
+
+    with pytest.raises(RuntimeError, match="unannotated: k is no tensor here.*`k: float`"):
+        torch.export.export(Net(), (torch.ones(3, requires_grad=True),), strict=False)
