@@ -29,6 +29,7 @@ from .ir import CELLS, LISTS, Emitted, Pair, Rule
 from .levels import jvp_below
 from .prepare import Prepared
 from .private import is_exporting, is_fx_tracing, original_backend
+from .vocabulary import PLAIN
 
 __all__ = ["Compiled"]
 
@@ -733,6 +734,8 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
         return str(operator.no_operator(compiled))
 
     made_for_dynamo = types.SimpleNamespace()
+    outputs = enumerate(interface.outputs, 1)
+    numbers = [o.name or f"output number {i}" for i, o in outputs if o.type in PLAIN]
 
     @constant_for_dynamo
     def make_outside() -> bool:
@@ -823,6 +826,11 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
                     f"{compiled.name}: {name} is a {type(value).__name__} with tensors in it; "
                     "function transforms cannot see them. Pass the tensors one by one"
                 )
+        if numbers:
+            raise RuntimeError(
+                f"{compiled.name} returns {numbers[0]}, which is no tensor: it has no form for "
+                "function transforms and forward-mode AD. Return tensors alone"
+            )
         return compiled.func_apply(*args)
 
     return transformed

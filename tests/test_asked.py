@@ -310,3 +310,20 @@ def test_a_star_import_of_torch_puts_nothing_in_the_place_of_builtins(tmp_path: 
     product = runpy.run_path(str(file))["product"]
     x = POINTS.clone().requires_grad_()
     assert torch.equal(torch.autograd.grad(product(x, POINTS).sum(), x)[0], 7 * POINTS)
+
+
+@s2s.autograd_script
+def with_its_size(x: torch.Tensor) -> Any:
+    def backward(g: torch.Tensor, _: Any) -> Any:
+        return 7 * g
+
+    return x * 2, x.numel(), backward
+
+
+def test_a_number_beside_the_outputs_has_no_form_for_transforms() -> None:
+    x = torch.ones(3, requires_grad=True)
+    y, size = with_its_size(x)
+    y.sum().backward()
+    assert size == 3 and x.grad is not None and x.grad.tolist() == [7.0] * 3
+    with pytest.raises(RuntimeError, match="with_its_size returns output number 2, which is no"):
+        torch.func.vmap(with_its_size)(torch.ones(2, 3))
