@@ -291,10 +291,26 @@ def mutated_inputs(rule: Rule) -> Mapping[str, ast.AST]:
     return found
 
 
+def _returned_by_call(rule: Rule) -> set[str]:
+    """The names in ``return x.mul_(2), backward``, whose output is ``x`` itself."""
+    rows = [r.value for r in returns_in([s.tree for s in rule.body])]
+    values = [value.elts[:-1] for value in rows if isinstance(value, ast.Tuple)]
+    flat = [v.elts if isinstance(v, ast.Tuple) else [v] for row in values for v in row]
+    found: set[str] = set()
+    for value in (v for row in flat for v in row):
+        while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+            if not value.func.attr.endswith("_"):
+                break
+            value = value.func.value
+        else:
+            found |= {value.id} if isinstance(value, ast.Name) else set()
+    return found
+
+
 def _changed_inputs(rule: Rule) -> Iterator[Diagnostic]:
     if rule.dirty is not None:  # a class says itself what it marks
         return
-    returned = {output.name for output in rule.outputs}
+    returned = {output.name for output in rule.outputs} | _returned_by_call(rule)
     for name, node in mutated_inputs(rule).items():
         if name not in returned:
             yield diagnostic(
