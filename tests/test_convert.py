@@ -282,6 +282,42 @@ def test_ctx_that_has_no_closure_form_is_said_at_its_line(tmp_path: Path) -> Non
     assert "class Base(ag.Function)" in path.read_text() and "def scale(" in path.read_text()
 
 
+TWO = """import torch
+
+
+class First(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x.exp()
+
+
+class Second(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.calls = 0
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        ctx.calls += 1
+        return 2 * g
+"""
+
+
+def test_a_problem_below_a_converted_class_is_at_the_users_line(tmp_path: Path) -> None:
+    path = written(tmp_path, TWO)
+    done = run(path, "--in-place")
+    line = TWO.split("\n").index("        ctx.calls += 1") + 1
+    assert "def first(" in path.read_text()
+    assert f"{path}:{line}:" in done.stderr and "        ctx.calls += 1\n" in done.stderr
+
+
 @pytest.mark.parametrize(
     "content, code, message",
     [

@@ -67,7 +67,7 @@ def to_closures(file: FileText, module: Module, only: str = "", keep: bool = Fal
             except _Left as error:
                 left[qualname] = error.problems
             except TransformError as error:
-                left[qualname] = tuple(_original(file, d) for d in error.diagnostics)
+                left[qualname] = error.diagnostics
                 final.add(qualname)
             else:
                 done.append(qualname)
