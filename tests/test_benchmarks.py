@@ -35,7 +35,8 @@ def test_a_quick_run_writes_its_rows(tmp_path: Path) -> None:
     found = {(row["case"], row["contender"]): row for row in report["rows"]}
     cases = {"forward", "forward, no_grad", "forward, grad", "forward + backward"}
     ways = {"plain", "s2s", "by hand", "setup_context", "closure on ctx", "custom_op", "built-in"}
-    with_grad = {(case, "checkpoint") for case in ("forward, grad", "forward + backward")}
+    asking = ("forward, grad", "forward + backward")
+    with_grad = {(case, way) for case in asking for way in ("checkpoint", "by hand, node alone")}
     assert set(found) == {(case, way) for case in cases for way in ways} | with_grad
     for row in report["rows"]:
         assert (row["benchmark"], row["subject"], row["unit"]) == ("calls", "swish, 8 floats", "us")
@@ -44,7 +45,7 @@ def test_a_quick_run_writes_its_rows(tmp_path: Path) -> None:
         if row["contender"] == row["baseline"]:
             assert row["ratio"] == row["paired"] == 1
     shown = [line for line in done.stdout.splitlines() if line.startswith("│ swish, 8 floats")]
-    assert len(shown) == 1 and len(re.findall(r"\d\.\d\d", shown[0])) == 9
+    assert len(shown) == 1 and len(re.findall(r"\d\.\d\d", shown[0])) == 10
 
 
 def test_the_saved_bytes_are_those_that_hooks_see() -> None:
