@@ -815,7 +815,8 @@ def _transformed(compiled: Compiled) -> Callable[..., Any]:
                 "transforms and forward-mode AD. Return a new tensor instead"
             )
         if _recorded():
-            return kept(args)
+            stand_ins = any(isinstance(a, torch.fx.Proxy) for a in args)  # for tensors
+            return operator.call(compiled, args) if stand_ins else kept(args)
         _refuse_nested_forward_mode(compiled.name)
         if odd(args):
             refuse_nested(compiled, args)  # no tensor where one was expected: f(x, 3.0)
