@@ -16,7 +16,7 @@ from .emit.layout import class_name
 from .emit.op import operator_name, schema, schema_order
 from .identity import linked, same_tensor
 from .ir import Interface, Pair, Rule, lines_of
-from .names import returns_in, same_scope, writes
+from .names import outputs_in, returns_in, same_scope, writes
 from .warn import unbound_names, warnings_for
 
 __all__ = ["interface"]
@@ -68,9 +68,7 @@ def _overlap(pair: Pair) -> bool:
     same = linked(trees, {})
     memory = _memory(nodes)
     for node in returns_in(trees):
-        assert isinstance(node.value, ast.Tuple)
-        first = node.value.elts[0]
-        values = first.elts if isinstance(first, ast.Tuple) else [first]
+        values = outputs_in(node)
         # one tensor cannot be an output of two dtypes
         outputs = [v for v, o in zip(values, pair.outputs) if o.differentiable or o.marked]
         for one, other in itertools.permutations(outputs, 2):

@@ -21,6 +21,7 @@ __all__ = [
     "is_none",
     "mentioned",
     "of_kind",
+    "outputs_in",
     "reads",
     "returns_in",
     "root",
@@ -335,6 +336,13 @@ def _changed_by_call(
 def returns_in(body: Iterable[ast.stmt]) -> list[ast.Return]:
     """Every return statement of a function body, not those of nested functions."""
     return [r for s in body for r in _returns(s)]
+
+
+def outputs_in(node: ast.Return) -> list[ast.expr]:
+    """The outputs of a lifted forward's ``return outputs, (saved...)``, one by one."""
+    assert isinstance(node.value, ast.Tuple)
+    first = node.value.elts[0]
+    return first.elts if isinstance(first, ast.Tuple) else [first]
 
 
 @_remembered

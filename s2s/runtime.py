@@ -228,7 +228,8 @@ class Compiled:
 
     def _at_level(self, *args: Any) -> Any:
         """The operator at one of functorch's levels: a node there, and the operator again below."""
-        forward_mode = _transforms()[-1] == _Transform.Jvp
+        transforms = _transforms()
+        forward_mode = transforms[-1] == _Transform.Jvp
         if forward_mode:
             _refuse_nested_forward_mode(self.name)
         if not forward_mode and not _asks(args):
@@ -237,9 +238,7 @@ class Compiled:
             with enable_single_level_autograd_function():
                 return self.level_func_apply(*args)
         inner = [torch._C._functorch.get_unwrapped(t) for t in args if _is_wrapped(t)]
-        vmap = torch._C._functorch.TransformType.Vmap
-        stack = torch._C._functorch.get_interpreter_stack() or ()
-        deeper = sum(i.key() != vmap for i in stack) > 1
+        deeper = sum(t != _Transform.Vmap for t in transforms) > 1
         if forward_mode or deeper or any(t.requires_grad for t in inner):
             raise RuntimeError(
                 f"{self.name}: what it draws at random, or computes in a way that cannot be "

@@ -177,25 +177,23 @@ def from_class(cls: type[Any]) -> FunctionClass:
     forward = methods.get("forward")
     if forward is None or "backward" not in methods:
         missing = "forward" if forward is None else "backward"
-        given = next((m.__code__ for m in methods.values()), None)
-        place = Span(given.co_filename, given.co_firstlineno) if given else Span("<unknown>", 1)
+        given = next(iter(methods.values()), None)
+        place = _start(given) if given else Span("<unknown>", 1)
         why = f"it has no {missing} of its own"
         if forward is not None and "vjp" in vars(cls):
             why += ", and PyTorch's other name for it, vjp, is not read"
         raise TransformError([_unreadable(cls.__name__, place, why)])
     for name, function in methods.items():
         if function.__module__ != cls.__module__:
-            place = Span(function.__code__.co_filename, function.__code__.co_firstlineno)
             why = f"{name} is inherited from {function.__module__}, another file"
-            raise TransformError([_unreadable(cls.__name__, place, why)])
+            raise TransformError([_unreadable(cls.__name__, _start(function), why)])
         if function.__name__ == "<lambda>":
-            place = Span(function.__code__.co_filename, function.__code__.co_firstlineno)
-            raise TransformError([_unreadable(cls.__name__, place, f"{name} is a lambda")])
-    code = forward.__code__
-    file = code.co_filename
+            why = f"{name} is a lambda"
+            raise TransformError([_unreadable(cls.__name__, _start(function), why)])
+    start = _start(forward)
+    file = start.file
     linecache.checkcache(file)
     text = "".join(linecache.getlines(file, forward.__globals__))
-    start = Span(file, code.co_firstlineno)
     if not text:
         why = f"{file} is not a file and not in linecache"
         raise TransformError([_unreadable(cls.__name__, start, why)])
@@ -213,6 +211,11 @@ def from_class(cls: type[Any]) -> FunctionClass:
         if not same_code(found.source(method), function.__code__):
             raise TransformError([_stale(cls.__name__, found.span(method.function))])
     return found
+
+
+def _start(function: types.FunctionType) -> Span:
+    """Where the code of a method begins."""
+    return Span(function.__code__.co_filename, function.__code__.co_firstlineno)
 
 
 def methods_of(cls: type[Any]) -> Mapping[str, types.FunctionType]:

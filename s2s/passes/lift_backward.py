@@ -26,7 +26,7 @@ from ..flow import bound_at_returns
 from ..identity import linked, same_tensor
 from ..infer import is_plain, is_tensor, is_tensor_tuple
 from ..ir import LISTS, Backward, Capture, Constant, Keep, Output, Pair, Rule, Saved, Stmt, replace
-from ..names import fresh, mentioned, of_kind, reads, returns_in, walk, writes
+from ..names import fresh, mentioned, of_kind, outputs_in, reads, returns_in, walk, writes
 from ..parse import nested_nodes, values_of
 from ..source import Binding, bindings
 from ..syntax import (
@@ -325,7 +325,10 @@ def _tensors_apart(
 ) -> tuple[Stmt, ...]:
     """``return y, z`` as ``return y, z.detach() if z is y else z`` where the two may be one tensor:
     autograd has one place for it, and would take the gradient of the last one for both."""
-    groups = linked([s.tree for s in forward], found)
+    trees = [s.tree for s in forward]
+    if all(len(outputs_in(node)) < 2 for node in returns_in(trees)):
+        return forward
+    groups = linked(trees, found)
 
     def tensors(value: cst.BaseExpression) -> set[str]:
         tree = ast.parse(code(standalone(value)).strip(), mode="eval").body
@@ -378,10 +381,7 @@ def _outputs(rule: Rule, forward: Sequence[Stmt]) -> tuple[Output, ...]:
 
 
 def _names_of(node: ast.Return) -> list[str | None]:
-    assert isinstance(node.value, ast.Tuple)
-    first = node.value.elts[0]
-    values = first.elts if isinstance(first, ast.Tuple) else [first]
-    return [v.id if isinstance(v, ast.Name) else None for v in values]
+    return [v.id if isinstance(v, ast.Name) else None for v in outputs_in(node)]
 
 
 def _distinct(elements: Sequence[cst.BaseElement]) -> list[cst.BaseElement]:
